@@ -41,11 +41,18 @@ def covering():
             found.update(account=("yes", "no")[number % 2], partition="gpu")
         if number % 2:
             found.update(connection="ssh", hostname_globs="login*", marker_paths="/sw", proxy="http://proxy:3128")
+        if batch == "slurm" and pytorch == "cuda" and number % 2:
+            found["gres"] = "gpu:a100"
         yield found
+    for path in sorted((repository.HOME / "like").iterdir()):
+        for modules in MODULES[:2]:
+            yield {**interview.from_file(path), "site": "examplesite", "modules": modules}
 
 
 CASES = list(covering())
-TITLES = ["-".join([case["batch"], case["modules"], case["pytorch"], case.get("base", "")]) for case in CASES]
+TITLES = [
+    "-".join([case["batch"], case["modules"], case["pytorch"], case.get("base", ""), str(number)])
+    for number, case in enumerate(CASES)]
 
 
 def written(directory, given):

@@ -13,7 +13,9 @@ from ansible_collections.hpcml.torchstack.plugins.filter.verification import fil
 from support import sites
 from support.elf_objects import shared
 
-CRAYS = [path for path in sites.RELEASES if path.parts[-3] in ("polaris", "derecho") and path.stem != "rehearsal"]
+CRAYS = [
+    path for path in sites.RELEASES
+    if (sites.load(path).get("nccl") or {}).get("plugin") and path.stem != "rehearsal"]
 # One release for each set of rules.
 RELEASES = list({json.dumps(sites.load_release(path)["verification"]): path for path in reversed(CRAYS)}.values())
 LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "plugins", "forbid", "exclude")

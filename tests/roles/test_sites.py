@@ -26,11 +26,13 @@ SPECIFIED = sites.load(TOP / "roles/release/meta/argument_specs.yml")["argument_
 SITE_KEYS = SPECIFIED["site_data"]["options"]
 ACCEPTANCE_KEYS = SPECIFIED["site_acceptance"]["options"]
 HEALTH = sites.load(TOP / "roles/node_health/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-CLUSTERS = [site for site in sites.SITES if site != "local"]
+CLUSTERS = sites.CLUSTERS
+BESIDE = re.compile(r"(?m)^\| the site's own \| that of our release (\S+) \|")
 DOCUMENTED = {
-    "polaris": "2023-10-04", "derecho": "pytorch-2.3.1",
-    "lumi": "2.2.0-rocm-5.6.1-python-3.10-singularity-20240209",
-}
+    page.stem: BESIDE.search(page.read_text())[1] for page in sorted((TOP / "docs/reference/sites").glob("*.md"))
+    if BESIDE.search(page.read_text())}
+"""The releases whose modulefile stands beside the site's own on its page."""
+
 ROLES = ("release", "conda_base", "python_tools", "nccl_ofi", "mpi", "pytorch", "horovod", "python_packages", "verify")
 
 
@@ -228,3 +230,10 @@ def test_every_setting_of_the_modulefile_has_its_reason_as_a_comment(modulefiles
     for site, text in modulefiles.items():
         for setting in site_data[site]["torchstack_runtime_settings"]:
             assert "-- %s\nreplace(\"%s\"" % (setting["reason"], setting["name"]) in text
+
+
+@pytest.mark.parametrize("name", ["roles/test_sites.py", "roles/test_site_lint.py", "roles/test_site_verification.py",
+                                  "roles/test_new_site.py", "support/sites.py", "support/linting.py"])
+def test_the_tests_of_sites_know_no_site_by_its_name(name):
+    text = (TOP / "tests" / name).read_text()
+    assert [site for site in sites.SITES if re.search(r"[\"'/]%s[\"'/]" % site, text)] == []

@@ -22,6 +22,11 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_fi
 TOP = pathlib.Path(__file__).parents[2]
 SITES = sorted(path.parent.name for path in TOP.glob("inventories/*/hosts.yml"))
 RELEASES = sorted(TOP.glob("inventories/*/releases/*.yml"))
+CLUSTERS = [
+    site for site in SITES
+    if "torchstack_jobs" in yaml.safe_load((TOP / "inventories" / site / "group_vars" / (site + ".yml")).read_text())]
+"""The sites that have a batch system."""
+
 SPECIFIED = yaml.safe_load((TOP / "roles/release/meta/argument_specs.yml").read_text())["argument_specs"]
 RELEASE_KEYS = SPECIFIED["release_file"]["options"]
 CONTAINER_KEYS = SPECIFIED["site_container"]["options"]

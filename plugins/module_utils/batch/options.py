@@ -171,6 +171,23 @@ def gpus_per_node(rules: OptionRules, options: Mapping[str, Any]) -> int:
     return max((int(found[found.lastindex] if found.lastindex else 1) for found in asked if found), default=0)
 
 
+def _meant(key: str, rules: OptionRules) -> str:
+    """Say what to write in place of a key that is none."""
+    near = nearest(key, KEYS)
+    if key.replace("_", "-") in rules.directives.long and not (near and key in near):
+        return "Write it as one of the directives: --%s=..." % key.replace("_", "-")
+    return "%sKnown are %s." % ("Did you mean %s? " % near if near else "", ", ".join(KEYS))
+
+
+def _asked_twice(rules: OptionRules, gpus: object, directives: object) -> Iterator[OptionProblem]:
+    lines = [line for line in directives if isinstance(line, str)] if isinstance(directives, (list, tuple)) else []
+    asking = [line for line in lines if rules.gpus.match(line.strip())]
+    if str(gpus).isdigit() and asking:
+        yield OptionProblem("gpus and the directive %r both ask for GPUs" % asking[0], "Keep one of them.")
+    elif len(asking) > 1:
+        yield OptionProblem("the directives %s ask for GPUs" % " and ".join(map(repr, asking)), "Keep one of them.")
+
+
 def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[tuple[str, Any] | OptionProblem]:
     """Check the options of a job; yield each key that is not None with its value in its one form, or what is wrong."""
     if options is None:
@@ -186,9 +203,7 @@ def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[t
         yield OptionProblem("memory and memory_per_gpu are both given", "Give one of them only.")
     for key, value in given.items():
         if key not in _CHECKS:
-            near = nearest(key, KEYS)
-            meant = "Did you mean %s? " % near if near else ""
-            yield OptionProblem("there is no option %s" % key, "%sKnown are %s." % (meant, ", ".join(KEYS)))
+            yield OptionProblem("there is no option %s" % key, _meant(key, rules))
         elif key in rules.instead:
             yield OptionProblem("%s has no %s" % (title, key), "Say what is meant with %s." % rules.instead[key])
         else:
@@ -197,6 +212,7 @@ def find_problems(title: str, rules: OptionRules, options: object) -> Iterator[t
             except OptionProblem as problem:
                 yield problem
     directives = given.get("directives")
+    yield from _asked_twice(rules, given.get("gpus"), directives)
     for line in directives if isinstance(directives, (list, tuple)) else ():
         if isinstance(line, str) and (line.lstrip().startswith("#") or rules.own_directives.match(line.strip())):
             yield OptionProblem(

@@ -27,6 +27,13 @@ MEANINGLESS = (
 
 _WITH = re.compile(r"HOROVOD_WITH(OUT)?_")
 
+CHOICES = {
+    "HOROVOD_CPU_OPERATIONS": ("MPI", "GLOO", "CCL"),
+    "HOROVOD_GPU": ("CUDA", "ROCM"),
+    "HOROVOD_GPU_OPERATIONS": ("NCCL", "MPI"),
+}
+"""What Horovod's build variables may say, of those that stop the build otherwise; its page on installation."""
+
 
 def pass_all(_section: Mapping[str, Any], _definition: Mapping[str, Any]) -> Found:
     """Find nothing: the component has no rules of its own."""
@@ -97,6 +104,22 @@ def meaningless_variables(environment: object) -> list[str]:
     return [str(name) for name, value in given if _WITH.match(str(name)) and value != "1"]
 
 
+def _variables(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = section.get("environment")
+    return given if isinstance(given, Mapping) else {}
+
+
+def _contradictions(given: Mapping[str, Any]) -> Iterator[str]:
+    """Say which build variables of Horovod have a value that it refuses, or exclude each other."""
+    for name, known in CHOICES.items():
+        if name in given and given[name] not in known:
+            yield "has %s=%s, which Horovod's build refuses; known are %s" % (name, given[name], ", ".join(known))
+    for name in given:
+        other = str(name).replace("HOROVOD_WITH_", "HOROVOD_WITHOUT_")
+        if other != name and other in given:
+            yield "has both %s and %s; keep one of them" % (name, other)
+
+
 def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
     """Check ``horovod``."""
     origin, pytorch, nccl = section.get("nccl"), definition.get("pytorch"), definition.get("nccl")
@@ -104,11 +127,13 @@ def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> 
     meaningless = meaningless_variables(section.get("environment"))
     if meaningless:
         yield "horovod.environment", MEANINGLESS % ", ".join(meaningless)
+    for trouble in _contradictions(_variables(section)):
+        yield "horovod.environment", trouble
     if "cuda" not in definition:
         for key in ("nccl", "driver_stub"):
             if section.get(key):
                 yield "horovod." + key, "means nothing without cuda; add cuda, or remove it"
-        given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_GPU")]
+        given = [name for name in _variables(section) if str(name).startswith("HOROVOD_GPU")]
         if given:
             yield "horovod.environment", "has %s, which means nothing without cuda; add cuda, or remove it" % (
                 ", ".join(given))
@@ -121,6 +146,6 @@ def check_horovod(section: Mapping[str, Any], definition: Mapping[str, Any]) -> 
     if ("nccl" in definition and not of_the_wheel) or (isinstance(pytorch, dict) and "source" in pytorch):
         yield "horovod.nccl", (
             "asks for the NCCL of PyTorch's wheel, beside which a process would have another one; say release")
-    given = [name for name in section.get("environment") or {} if str(name).startswith("HOROVOD_NCCL_")]
+    given = [name for name in _variables(section) if str(name).startswith("HOROVOD_NCCL_")]
     if given:
         yield "horovod.environment", "has %s; that follows from horovod.nccl, so remove it" % ", ".join(given)

@@ -89,7 +89,7 @@ COMPONENTS: tuple[Component, ...] = (
         places=(("nccl", "plugin", "libfabric"), ("nccl", "plugin", "hwloc")),
         environments=(("nccl", "environment", "*"), ("nccl", "plugin", "environment", "*")),
         patterns={
-            "nccl.commit": patterns.COMMIT, "nccl.plugin.commit": patterns.COMMIT,
+            "nccl.version": patterns.VERSION, "nccl.commit": patterns.COMMIT, "nccl.plugin.commit": patterns.COMMIT,
             "nccl.plugin.libfabric": patterns.PLACE, "nccl.tests.commit": patterns.COMMIT,
         },
         check=check_nccl,
@@ -101,6 +101,7 @@ COMPONENTS: tuple[Component, ...] = (
         sources=(("pytorch", "source"), ("pytorch", "mpi_backend")),
         environments=(("pytorch", "source", "environment", "*"),),
         patterns={
+            "pytorch.version": patterns.VERSION,
             "pytorch.index": patterns.INDEX,
             "pytorch.source.commit": patterns.COMMIT,
             "pytorch.source.local_version": {
@@ -116,13 +117,13 @@ COMPONENTS: tuple[Component, ...] = (
     Component(
         "mpi4py", "mpi4py", "mpi", ("mpi4py", "mpi4py-install"), assumed=True, distribution="mpi4py",
         before_packages="mpi4py-install", checks=("mpi4py",), environments=(("mpi4py", "environment", "*"),),
-        patterns={"mpi4py.sha256": patterns.SHA256},
+        patterns={"mpi4py.version": patterns.VERSION, "mpi4py.sha256": patterns.SHA256},
     ),
     Component(
         "horovod", "Horovod", "horovod", ("horovod", "horovod-install"), assumed=True, distribution="horovod",
         imports=("horovod.torch",), checks=("horovod",), series={"horovod": ("horovod",)},
-        environments=(("horovod", "environment", "*"),), patterns={"horovod.sha256": patterns.SHA256},
-        check=check_horovod,
+        environments=(("horovod", "environment", "*"),),
+        patterns={"horovod.version": patterns.VERSION, "horovod.sha256": patterns.SHA256}, check=check_horovod,
     ),
 )
 """In the order in which they are built."""

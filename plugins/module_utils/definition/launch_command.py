@@ -17,6 +17,8 @@ def problem(words: Sequence[str]) -> str:
     """Say why words cannot start ranks, as the end of a sentence; empty where they can."""
     if not words or not words[0]:
         return "is empty; give the words of a command, such as [mpiexec, -n, '{ranks}']"
+    if len(words[0].split()) > 1:
+        return "has '%s' for the name of a program; make each of its words one of the list" % words[0]
     used = {name for word in words for name in _PLACEHOLDER.findall(word)}
     unknown = sorted(used.difference(PLACEHOLDERS))
     if unknown:

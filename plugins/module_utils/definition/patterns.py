@@ -17,6 +17,7 @@ COMMIT: Rule = {"pattern": "[0-9a-f]{40}", "says": "40 hexadecimal digits"}
 PLACE: Rule = {
     "pattern": "(/|[$][{][A-Za-z_]).*", "says": "an absolute path, or one that begins with a variable of a module"}
 INDEX: Rule = {"pattern": "([a-z]+:/)?/\\S+|", "says": "the address of an index or the absolute path of a directory"}
+VERSION: Rule = {"pattern": "[0-9]\\S*", "says": "a version such as 2.6.0, without a v"}
 VARIABLE: Rule = {"pattern": "[A-Za-z_][A-Za-z0-9_]*", "says": "the name of an environment variable"}
 VERSION_OF_CUDA: Rule = {"pattern": "[0-9]+[.][0-9]+([.][0-9]+)?", "says": "the version of a CUDA toolkit, such as %s"}
 SIZE: Rule = {"pattern": "[0-9]+ *[KMGTkmgt]i?[Bb]?", "says": "a whole number with its unit, such as 240G"}

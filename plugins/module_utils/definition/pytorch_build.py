@@ -95,11 +95,11 @@ def problems(definition: object, source: str = "") -> list[str]:
     if not isinstance(definition, Mapping) or not isinstance(pytorch, Mapping) or not isinstance(build, Mapping):
         return []
     where, number = " in %s" % source if source else "", build.get("build_number", 1)
-    given, cuda, nccl = (
-        part if isinstance(part, Mapping) else {}
-        for part in (build.get("environment"), definition.get("cuda"), definition.get("nccl")))
+    given = build.get("environment")
+    texts = {str(name): str(value) for name, value in given.items()} if isinstance(given, Mapping) else {}
+    # Which variables follow is asked, not their values, which may have any type yet.
+    cuda, nccl = ({"version": ""} if isinstance(definition.get(key), Mapping) else {} for key in ("cuda", "nccl"))
     nothing: dict[str, Any] = {"environment": {}, "modules": [], "compilers": {}}
-    texts = {str(name): str(value) for name, value in given.items()}
     plain = {"version": str(pytorch.get("version")), "source": {}}
     refused = describe_build(plain, texts, PLAIN_BASE, nothing, {}, cuda, nccl, "")["refused"]
     found = [

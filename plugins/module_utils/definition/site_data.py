@@ -21,6 +21,10 @@ from . import (
     site_jobs,
 )
 from .acceptance_plan import plan_acceptance
+from .packages import texts
+
+_BEGINS_A_PATH = ("/", "~", "$")
+"""What a directory begins with, as Ansible reads it."""
 
 
 class Site(TypedDict):
@@ -93,6 +97,10 @@ def problems(
         found.append(
             "torchstack_cache of site %s is '%s'. Name a directory from / on, or none; of the local site, "
             "TORCHSTACK_CACHE says it." % (site["site"], site["builds"]))
+    for name, paths in (("torchstack_root", [site["root"]]), ("torchstack_module_path", texts(site["module_path"]))):
+        found += [
+            "%s of site %s has '%s'. Name it from / on." % (name, site["site"], path)
+            for path in paths if isinstance(path, str) and path and not path.startswith(_BEGINS_A_PATH)]
     of_acceptance = _acceptance_problems(site, specified, definition, source)
     found += of_acceptance
     found += partitions.problems(site, specified, definition, source, sound=not (of_jobs or of_acceptance))

@@ -77,6 +77,9 @@ def _part_problems(part: Mapping[str, Any], path: str, where: str) -> Iterable[s
                 yield "'%s.%s'%s has the key %r, which is not the name of a variable." % (path, key, where, name)
             elif isinstance(value, bool) or not isinstance(value, (str, int)):
                 yield "'%s.%s.%s'%s is no text; put it in quotes." % (path, key, name, where)
+            elif key == "compilers" and name != name.upper():
+                yield "'%s.compilers'%s has %s, which no build reads; did you mean %s?" % (
+                    path, where, name, name.upper())
             elif key == "compilers" and not str(value).strip():
                 yield "'%s.compilers.%s'%s is empty; name the compiler, or remove the key." % (path, name, where)
     for name in texts(part.get("unset")):

@@ -24,10 +24,26 @@ def parser() -> argparse.ArgumentParser:
         prog="new-site", description="Write a repository with the data of a site, from answers to questions.")
     found.add_argument("directory", nargs="?", type=pathlib.Path, help="the new repository")
     found.add_argument("--answers", type=pathlib.Path, metavar="FILE", help="answers in YAML; nothing is asked")
+    found.add_argument("--like", metavar="KIND", help="take the defaults of a kind of site: %s" % ", ".join(kinds()))
     found.add_argument("--set", action="append", default=[], metavar="NAME=ANSWER", help="one answer, repeatable")
     found.add_argument("--defaults", action="store_true", help="take the default of what is not answered; ask nothing")
     found.add_argument("--questions", action="store_true", help="print a file of answers with every default, and end")
     return found
+
+
+def kinds() -> list[str]:
+    """List the kinds of sites whose answers can be begun with, by name."""
+    return sorted(path.stem for path in (repository.HOME / "like").glob("*.yml"))
+
+
+def proposals(kind: str | None) -> dict[str, str]:
+    """Read the answers that a kind of site begins with. Raises AnswerError: there is no such kind."""
+    if kind is None:
+        return {}
+    if kind not in kinds():
+        raise AnswerError("There is no kind of site '%s'%s Known are: %s." % (
+            kind, questions.meant(kind, kinds()), ", ".join(kinds())))
+    return interview.from_file(repository.HOME / "like" / (kind + ".yml"))
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:
@@ -52,7 +68,9 @@ def main(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
             described.error("name the directory of the new repository")
         if not arguments.questions:
             repository.refuse_overwriting(arguments.directory)
-        answers = interview.collect(asked, given(arguments), repository.further_context, None if silent else ask)
+        answers = interview.collect(
+            asked, given(arguments), repository.further_context, None if silent else ask,
+            usual=proposals(arguments.like))
         if arguments.questions:
             print(interview.to_file(asked, answers.values), end="")
             return 0

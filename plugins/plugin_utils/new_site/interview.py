@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pathlib
+from types import MappingProxyType
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import yaml
@@ -66,6 +67,7 @@ def to_file(questions: Sequence[Question], answers: Mapping[str, Any]) -> str:
 def collect(
     questions: Sequence[Question], given: Mapping[str, str], context: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ask: Callable[[str], str] | None = None, tell: Callable[[str], None] = print,
+    usual: Mapping[str, str] = MappingProxyType({}),
 ) -> Answers:
     """Take the given answers, and ask for the others or take their defaults.
 
@@ -75,6 +77,7 @@ def collect(
         context: what defaults may name besides the answers, of these.
         ask: gets a line that is typed after a prompt, and raises EOFError at the end; None to ask nothing.
         tell: shows a line.
+        usual: what is proposed in place of a question's own default, as text, by name.
 
     Raises:
         AnswerError: a given answer is none, or names no question, or nobody answers.
@@ -92,7 +95,9 @@ def collect(
                     question.name, question.when))
             values[question.name] = question.without
             continue
-        proposal = question.proposal({**context(values), **values})
+        proposal = usual.get(question.name)
+        if proposal is None:
+            proposal = question.proposal({**context(values), **values})
         text = given.get(question.name)
         if text is None and ask:
             asked += 1

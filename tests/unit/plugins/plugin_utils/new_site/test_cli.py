@@ -47,7 +47,19 @@ def test_what_is_not_answered_on_the_command_line_is_asked(lint, tmp_path):
     assert "   [mysite]: " not in asked and "   [two]: " in asked
 
 
+def test_what_a_kind_of_site_begins_with_is_proposed_and_is_marked_until_somebody_says_it(lint, tmp_path):
+    asked = []
+    words = [str(tmp_path / "new"), "--like", "plain-cluster", "--set", "site=two"]
+    assert cli.main(words, lambda prompt: asked.append(prompt) or ("64" if prompt == "   [32]: " else "")) == 0
+    assert "   [/nfs/software/torchstack]: " in asked
+    written = (tmp_path / "new/inventory/group_vars/two.yml").read_text()
+    assert "default('/nfs/software/torchstack', true) }}\"  # unverified\n" in written
+    assert "    cores: 64\n" in written and '    directives: ["--gres=gpu:4"]  # unverified\n' in written
+
+
 @pytest.mark.parametrize(("words", "sentence"), [
+    (["--like", "plain-clutser"],
+     "new-site: There is no kind of site 'plain-clutser'; did you mean 'plain-cluster'? Known are: "),
     (["--set", "partition"], "new-site: '--set partition' has no '=': give NAME=ANSWER."),
     (["--set", "batch=slrum"], "new-site: batch: 'slrum' is none of slurm, pbs, none; did you mean 'slurm'?"),
     (["--answers", "/nowhere"], "new-site: The answers /nowhere cannot be read"),

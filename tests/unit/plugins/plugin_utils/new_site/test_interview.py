@@ -37,6 +37,15 @@ def test_whoever_only_presses_return_has_the_defaults():
     assert collect().said == frozenset()
 
 
+@pytest.mark.parametrize("path", sorted((repository.HOME / "like").iterdir()), ids=lambda path: path.stem)
+def test_every_answer_of_a_kind_of_site_is_one_to_a_question_that_is_asked_after_the_others(path):
+    usual = interview.from_file(path)
+    found = interview.collect(ASKED, {}, repository.further_context, usual=usual)
+    asked = {question.name: question for question in ASKED if question.applies(found.values)}
+    assert usual and set(usual) <= set(asked) and found.said == frozenset()
+    assert {name: found.values[name] for name in usual} == {name: asked[name].value(usual[name]) for name in usual}
+
+
 def test_a_bad_answer_gets_one_sentence_and_is_asked_again():
     terminal = Terminal("Example Site", "examplesite")
     found = collect(ask=terminal.ask, tell=terminal.tell)
