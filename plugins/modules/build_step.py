@@ -141,10 +141,10 @@ options:
     elements: path
     default: []
   launcher:
-    description: Where the step runs - V(local) is the machine itself, V(slurm) and V(pbs) submit a job. The nodes have
-      to see O(state_dir) and O(chdir) at the same path.
+    description: Where the step runs - V(local) is the machine itself, the others submit a job. The nodes have to see
+      O(state_dir) and O(chdir) at the same path.
     type: str
-    choices: [local, slurm, pbs]
+    choices: [local, slurm, pbs, flux]
     default: local
   launcher_options:
     description: What to ask the batch system for. It is no part of the digest. What is not known or of another type is
@@ -155,10 +155,10 @@ options:
         description: The account or project that is charged.
         type: raw
       partition:
-        description: Partition of Slurm.
+        description: Partition of Slurm, where others have a queue.
         type: raw
       queue:
-        description: Queue of PBS; with V(slurm) another name of O(launcher_options.partition).
+        description: Queue of PBS or Flux; with V(slurm) another name of O(launcher_options.partition).
         type: raw
       qos:
         description: Quality of service of Slurm.
@@ -173,7 +173,7 @@ options:
         description: Cores per node.
         type: raw
       memory:
-        description: Memory per node with its unit, such as V(240G).
+        description: Memory per node with its unit, such as V(240G). Flux knows none; whole nodes have all of theirs.
         type: raw
       memory_per_gpu:
         description: Memory for each GPU, in the place of memory per node; Slurm.
@@ -185,7 +185,7 @@ options:
         description: What the batch system calls these GPUs, such as V(l40s); Slurm.
         type: raw
       constraint:
-        description: Features that the nodes have to have, such as V(a100&hbm80g); Slurm.
+        description: Features that the nodes have to have, such as V(a100&hbm80g); Slurm, and properties of Flux.
         type: raw
       reservation:
         description: Reservation of Slurm. That of PBS is a queue.
@@ -203,7 +203,7 @@ options:
         description: Processes per node that a launcher within the job may start, which share C(cores). Else one.
         type: raw
       directives:
-        description: List of further directives, each as it stands after C(#SBATCH) or C(#PBS).
+        description: List of further directives, each as it stands after C(#SBATCH), C(#PBS) or C(#flux:).
         type: raw
       requeue:
         description: How often the job may be put back or submitted again after an end that
@@ -445,9 +445,9 @@ reason:
   description:
     - V(exit), V(signal), V(timeout), V(no_output_timeout), V(stopped), V(creates), V(needs), V(killed), V(rebooted) or
       V(error).
-    - For jobs of a batch system also V(rejected) (not accepted), V(time_limit), V(preempted), V(node_failed),
-      V(cancelled), V(out_of_memory), V(boot_failed), V(requeued) (put back too often), V(tmpdir) (no place for
-      temporary files) and V(lost) (known to nobody).
+    - For jobs of a batch system also V(rejected) (not accepted), V(never_started) (accepted, and given up before it
+      could start), V(time_limit), V(preempted), V(node_failed), V(cancelled), V(out_of_memory), V(boot_failed),
+      V(requeued) (put back too often), V(tmpdir) (no place for temporary files) and V(lost) (known to nobody).
     - With V(needs) a needed step was run again during the build, which may hold parts of both then.
   returned: when the script did not succeed
   type: str

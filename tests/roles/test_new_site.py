@@ -12,6 +12,7 @@ import sys
 
 import pytest
 import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import registry
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.new_site import interview, questions, repository
 from support import linting, sites
 
@@ -20,15 +21,16 @@ BY_HAND = 150
 """How many lines of YAML a site may need that somebody has to write, without locks."""
 
 INSTALLED = ("cpu overlay", "cpu conda", "cuda overlay", "cuda conda", "source")
-SYSTEMS = ("slurm", "pbs", "none")
+SYSTEMS = (*registry.SYSTEMS, "none")
 MODULES = ("lmod", "environment-modules", "none")
 
 
 def covering():
     """Sets of answers in which each two of batch system, module system, PyTorch and its base meet."""
-    for number, (installed, batch) in enumerate(itertools.product(INSTALLED, SYSTEMS)):
+    for installed, batch in itertools.product(INSTALLED, SYSTEMS):
+        number = INSTALLED.index(installed) + SYSTEMS.index(batch)
         pytorch, _space, base = installed.partition(" ")
-        modules = MODULES[(number // 3 + number) % 3]
+        modules = MODULES[number % 3]
         found = {"site": "examplesite", "pytorch": pytorch, "batch": batch, "modules": modules}
         found.update({"base": base} if base else {})
         if pytorch != "source" and number % 2:

@@ -11,6 +11,7 @@ MEANINGS = {
     "cancelled": "was cancelled",
     "killed": "ended, and its supervisor has recorded nothing",
     "lost": "is gone: neither the queue nor the accounting knows it, and its heartbeat has stopped",
+    "never_started": "was taken, and then given up before it could start",
     "node_failed": "lost its node",
     "out_of_memory": "ran out of memory",
     "preempted": "was preempted",
@@ -18,7 +19,8 @@ MEANINGS = {
 }
 """What the reasons that only a scheduler can give mean."""
 
-OVERRULING = ("boot_failed", "cancelled", "node_failed", "out_of_memory", "preempted", "time_limit")
+OVERRULING = (
+    "boot_failed", "cancelled", "never_started", "node_failed", "out_of_memory", "preempted", "time_limit")
 """What a scheduler says about the end of a job that explains why its script ended."""
 
 

@@ -24,9 +24,8 @@ from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
 from .commands import Answer, Commands
-from .directives import PBS
 from .options import OptionRules
-from .pbs_script import batch_script, submission
+from .pbs_script import DIRECTIVES, batch_script, submission
 from .pbs_states import (
     advice_on_end,
     advice_on_refusal,
@@ -88,7 +87,7 @@ class Pbs(BatchSystem):
         instead={
             "partition": "queue", "reservation": "queue", "memory_per_gpu": "memory",
             **dict.fromkeys(("qos", "constraint", "gpu_type", "hint", "licenses"), "directives")},
-        directives=PBS,
+        directives=DIRECTIVES,
         gpus=re.compile(r"-l\s*select=\S*\bngpus=(\d+)"),
     )
     environment_is_public = True

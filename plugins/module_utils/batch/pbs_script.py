@@ -16,6 +16,7 @@ import shlex
 from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
+from .directives import Directives
 from .options import (
     batch_system_requeues,
     walltime_seconds,
@@ -23,6 +24,9 @@ from .options import (
 from .pbs_states import LOG_NOT_OPENED
 
 DIRECTIVE = "#PBS "
+
+DIRECTIVES = Directives(short="aAcCefGhIjJklmMnNoPpqrRSuvVWxXz", example="-l place=excl")
+"""The options of qsub, as the manuals of PBS Professional 2022.1 and OpenPBS 23.06 have them."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]{0,229}\Z")
 """A job name that PBS takes: PBS_MAXJOBNAME of src/include/pbs_ifl.h and src/lib/Libcmds/ck_job_name.c of OpenPBS."""

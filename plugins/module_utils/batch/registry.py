@@ -26,8 +26,14 @@ def _pbs() -> type[BatchSystem]:
     return Pbs
 
 
+def _flux() -> type[BatchSystem]:
+    from .flux import Flux
+
+    return Flux
+
+
 # Imported when they are needed: most calls of a module need none.
-SYSTEMS: Mapping[str, Callable[[], type[BatchSystem]]] = {"slurm": _slurm, "pbs": _pbs}
+SYSTEMS: Mapping[str, Callable[[], type[BatchSystem]]] = {"slurm": _slurm, "pbs": _pbs, "flux": _flux}
 """What gives the class of each batch system, by its name."""
 
 LAUNCHERS = (LOCAL, *SYSTEMS)
@@ -42,6 +48,11 @@ def system_of(launcher: str) -> type[BatchSystem]:
 def title_of(launcher: str) -> str:
     """Return what an operator calls the batch system of a launcher; empty for the machine itself."""
     return system_of(launcher).title if launcher in SYSTEMS else ""
+
+
+def queue_key(launcher: str) -> str:
+    """Return the option that says where a job of a batch system waits."""
+    return dict(system_of(launcher).options.instead).get("partition", "partition")
 
 
 def problems(launcher: str, options: object, where: str = "launcher_options") -> list[str]:
@@ -64,10 +75,10 @@ def check_options(launcher: str, options: Mapping[str, Any] | None) -> dict[str,
     """Bring the options of a job into the one form that the batch systems expect; with ``local`` none matters.
 
     The answer has only keys that were given, and ``requeue`` and ``requeue_on``: ``account``, ``qos`` (words),
-    ``partition`` for Slurm, ``queue`` for PBS, ``walltime`` (``HH:MM:SS`` or ``D-HH:MM:SS``), ``nodes``, ``cores``,
+    ``partition`` for Slurm, else ``queue``, ``walltime`` (``HH:MM:SS`` or ``D-HH:MM:SS``), ``nodes``, ``cores``,
     ``gpus`` (of ``gpu_type``) and ``tasks``, which share them (per node), ``memory`` (per node: ``240G``, with one
     letter of K, M, G, T) or ``memory_per_gpu``, ``constraint``, ``reservation``, ``licenses``, ``exclusive``, ``hint``,
-    ``directives`` (lines without ``#SBATCH`` or ``#PBS``), ``python``, ``bin`` and ``tmpdir`` (absolute paths).
+    ``directives`` (lines without the batch system's mark), ``python``, ``bin`` and ``tmpdir`` (absolute paths).
 
     StackError: an unknown key, or a value of another type; nothing has been touched.
     """

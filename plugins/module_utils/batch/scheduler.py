@@ -30,8 +30,9 @@ NODE_FAILED = "node_failed"
 CANCELLED = "cancelled"
 OUT_OF_MEMORY = "out_of_memory"
 BOOT_FAILED = "boot_failed"
+NEVER_STARTED = "never_started"
 
-ENDS = (DONE, FAILED, TIME_LIMIT, PREEMPTED, NODE_FAILED, CANCELLED, OUT_OF_MEMORY, BOOT_FAILED)
+ENDS = (DONE, FAILED, TIME_LIMIT, PREEMPTED, NODE_FAILED, CANCELLED, OUT_OF_MEMORY, BOOT_FAILED, NEVER_STARTED)
 
 
 class JobStatus(NamedTuple):
@@ -77,10 +78,10 @@ class BatchSystem(abc.ABC):
     """
 
     name: ClassVar[str]
-    """The value of the option ``launcher``: ``slurm`` or ``pbs``."""
+    """The value of the option ``launcher``, such as ``slurm``."""
 
     title: ClassVar[str]
-    """How an operator calls it: ``Slurm`` or ``PBS``."""
+    """How an operator calls it: ``Slurm``, ``PBS``."""
 
     job_id_variable: ClassVar[str]
     """The variable in which a job finds its own identifier."""
@@ -90,6 +91,9 @@ class BatchSystem(abc.ABC):
 
     job_variables: ClassVar[tuple[str, ...]] = ()
     """Patterns of the variables by which a program that starts ranks knows the job that it runs in."""
+
+    rank_launcher: ClassVar[tuple[str, ...]] = ("mpiexec", "-n", "{ranks}", "--ppn", "{per_node}")
+    """Words that start ranks in a job, which a new site is proposed; see ``torchstack_ranks``."""
 
     options: ClassVar[OptionRules] = OptionRules()
 

@@ -15,10 +15,9 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
 from .commands import Answer, Commands
-from .directives import SLURM
 from .options import OptionRules
 from .scheduler import ENDED, PENDING, BatchSystem, JobStatus
-from .slurm_script import batch_script
+from .slurm_script import DIRECTIVES, batch_script
 from .slurm_states import (
     advice_on_end,
     advice_on_refusal,
@@ -65,6 +64,7 @@ class Slurm(BatchSystem):
     job_id_variable = "SLURM_JOB_ID"
     # Set in a job that was started again: sbatch(1), "OUTPUT ENVIRONMENT VARIABLES".
     restarts_variable = "SLURM_RESTART_COUNT"
+    rank_launcher = ("srun", "--nodes={nodes}", "--ntasks={ranks}", "--ntasks-per-node={per_node}")
     # The same page, and gres.conf(5).
     job_variables = ("SLURM_*", "SLURMD_*", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
     options = OptionRules(
@@ -73,7 +73,7 @@ class Slurm(BatchSystem):
             r"(?:[\s=]|\Z)|-[aDeJMoW](?:[^-]|\Z)"
         ),
         synonyms={"queue": "partition"},
-        directives=SLURM,
+        directives=DIRECTIVES,
         gpus=re.compile(
             r"--gres[=\s]+(?:\S+,)?gpu(?::[A-Za-z][\w.-]*)?(?::(\d+))?(?=,|\s|\Z)"
             r"|--gpus-per-node[=\s]+(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|\Z)"),

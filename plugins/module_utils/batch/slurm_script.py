@@ -9,7 +9,26 @@ import shlex
 from typing import Any, Mapping, Sequence
 
 from ..core.errors import StackError
+from .directives import Directives
 from .options import batch_system_requeues
+
+DIRECTIVES = Directives(
+    long=frozenset(re.findall(r"\S+", """
+        account acctg-freq array batch bb bbf begin bell chdir clusters cluster-constraint comment constraint
+        container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task
+        deadline delay-boot dependency distribution error exclude exclusive export export-file extra
+        extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task
+        gres gres-flags hint hold ignore-pbs immediate input job-name kill-on-invalid-dep licenses mail-type
+        mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-bell no-kill
+        no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
+        ntasks-per-socket open-mode output overcommit oversubscribe parsable partition power prefer priority
+        profile propagate qos quiet reboot requeue reservation resv-ports segment share signal
+        sockets-per-node spread-job stepmgr switches test-only thread-spec threads-per-core time time-min tmp
+        tres-bind tres-per-task uid use-min-nodes usage verbose version wait wait-all-nodes wckey wrap x11
+    """)),
+    short="AabBcCdDeFGhHiIJkLmMnNopqQsStvVwWx", example="--constraint=a100",
+)
+"""The options of sbatch, as its manual of Slurm 24.05 has them."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/.,:+@=-]+\Z")
 

@@ -7,12 +7,12 @@ A partition is any part of a site whose nodes are looked at, and on which releas
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Collection, Iterator, Mapping
 
 from ..core import schema
 from ..core.lenient_json import mapping
+from ..core.near_names import nearest
 from . import gpu_architectures, patterns, site_jobs
 from .acceptance_plan import plan_acceptance
 
@@ -194,8 +194,8 @@ def _nobody_problems(site: Mapping[str, Any]) -> list[str]:
 
 def meant(name: str, known: Collection[str]) -> str:
     """Name the nearest of the known names, or all of them, as the end of a sentence."""
-    near = difflib.get_close_matches(name, sorted(known), 1)
-    return "did you mean '%s'?" % near[0] if near else "there are %s." % ", ".join(sorted(known))
+    near = nearest(name, known)
+    return "did you mean '%s'?" % near if near else "there are %s." % ", ".join(sorted(known))
 
 
 def release_problems(site: Mapping[str, Any], definition: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,8 @@ collection, and therefore imports nothing of it.
 
 Sources: srun(1), OUTPUT ENVIRONMENT VARIABLES; Open MPI's "Environment variables set for MPI applications"; Hydra's
 ``MPI_LOCALRANKID`` and ``MPI_LOCALNRANKS`` beside PMI's own; MVAPICH2's user guide, section on mpirun_rsh; torchrun's
-"Environment Variables". PALS sets ``PMI_RANK``, ``PMI_SIZE`` and ``PMI_LOCAL_RANK`` as well as names of its own.
+"Environment Variables"; flux-environment(7), "TASK ENVIRONMENT". PALS sets ``PMI_RANK``, ``PMI_SIZE`` and
+``PMI_LOCAL_RANK`` as well as names of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """Slurm numbers the steps of srun from 0; the last 16 numbers stand for the batch script, the interactive shell of
 salloc, and the like (slurm.h, ``SLURM_BATCH_SCRIPT``)."""
 
+DAEMONS_OF_OTHERS = ("slurm", "flux")
+"""Launchers that also start the daemons by which another one starts its ranks."""
+
 PORTS = (10000, 30000)
 """Where ports are derived from a job's identity: below what Linux hands out by itself (ip(7), ip_local_port_range)."""
 
@@ -32,8 +36,8 @@ class Placement(NamedTuple):
     """Which rank a process is; None where the launcher does not tell."""
 
     source: str
-    """``torchrun``, ``openmpi``, ``mvapich``, ``pals``, ``pmi`` (Hydra and its kin), ``slurm``, ``environment`` (RANK
-    and WORLD_SIZE by somebody else), or ``none``: started without a launcher."""
+    """``torchrun``, ``openmpi``, ``mvapich``, ``pals``, ``pmi`` (Hydra and its kin), ``slurm``, ``flux``,
+    ``environment`` (RANK and WORLD_SIZE by somebody else), or ``none``: started without a launcher."""
     rank: int | None
     size: int | None
     local_rank: int | None = None
@@ -67,7 +71,7 @@ def placement(environment: Environment) -> Placement:
     """
     if environment.get("TORCHELASTIC_RUN_ID") and environment.get("RANK"):
         return _whole(_torchrun(environment))
-    asked = (_openmpi, _mvapich, _pals, _pmi, _slurm, _by_hand)
+    asked = (_openmpi, _mvapich, _pals, _pmi, _slurm, _flux, _by_hand)
     answers = [answer for answer in (ask(environment) for ask in asked) if answer]
     return _whole(_innermost(_merged(answers))) if answers else ALONE
 
@@ -116,9 +120,11 @@ def first_host(names: str) -> str:
 def identity(environment: Environment, source: str) -> str:
     """Return what tells an application from others on its nodes, alike for all its ranks; empty where nothing does."""
     # Of another launcher than the ranks' own, the step differs between the node of mpirun and those of its daemons.
-    own = {"slurm": ["SLURM_STEP_ID"], "pals": ["PALS_APID"]}.get(source, [])
-    words = [environment.get(name, "") for name in ["SLURM_JOB_ID", "PBS_JOBID", *own]]
-    return ".".join(words) if any(words) else environment.get("PMIX_NAMESPACE", "")
+    own = {"slurm": ["SLURM_STEP_ID"], "pals": ["PALS_APID"], "flux": ["FLUX_ENCLOSING_ID", "FLUX_JOB_ID"]}
+    words = [environment.get(name, "") for name in ["SLURM_JOB_ID", "PBS_JOBID", *own.get(source, [])]]
+    if any(words):
+        return ".".join(words)
+    return environment.get("PMIX_NAMESPACE", "") or environment.get("FLUX_ENCLOSING_ID", "")
 
 
 # --- what each launcher says -----------------------------------------------------------------------------------------
@@ -186,6 +192,15 @@ def _slurm(environment: Environment) -> Placement | None:
     ])
 
 
+def _flux(environment: Environment) -> Placement | None:
+    """Read what flux run says; nothing in a batch script, which has none of it."""
+    size, nodes = _number(environment, "FLUX_JOB_SIZE"), _number(environment, "FLUX_JOB_NNODES")
+    # Each node has a task at least.
+    local_size = {1: size, size: 1}.get(nodes)
+    numbers = [_number(environment, name) for name in ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")]
+    return _told("flux", [numbers[0], size, numbers[1], local_size, None, nodes])
+
+
 def _told(source: str, numbers: Sequence[int | None]) -> Placement | None:
     return None if numbers[0] is None else Placement(source, *numbers)
 
@@ -207,13 +222,13 @@ def _tasks_on(node: int | None, text: str) -> int | None:
 
 
 def _merged(answers: Iterable[Placement]) -> list[Placement]:
-    """Merge answers that agree in all that both know; srun's name stays, whatever PMI it speaks."""
+    """Merge answers that agree in all that both know; the name of a batch system stays, whatever PMI it speaks."""
     merged: list[Placement] = []
     for answer in answers:
         for place, other in enumerate(merged):
             if all(mine is None or theirs is None or mine == theirs for mine, theirs in zip(answer[1:], other[1:])):
                 known = [theirs if mine is None else mine for mine, theirs in zip(answer[1:], other[1:])]
-                merged[place] = Placement("slurm" if answer.source == "slurm" else other.source, *known)
+                merged[place] = Placement(answer.source if answer.source in DAEMONS_OF_OTHERS else other.source, *known)
                 break
         else:
             merged.append(answer)
@@ -223,8 +238,9 @@ def _merged(answers: Iterable[Placement]) -> list[Placement]:
 def _innermost(answers: list[Placement]) -> Placement:
     """Choose the launcher that started this very process; ValueError: it cannot be told."""
     inner = [answer for answer in answers if answer.local_size != 1]
-    if len(inner) != 1 and any(answer.source == "slurm" and answer.local_size in (1, None) for answer in answers):
-        inner = [answer for answer in answers if answer.source != "slurm"]
+    outer = [answer for answer in answers if answer.source in DAEMONS_OF_OTHERS and answer.local_size in (1, None)]
+    if len(inner) != 1 and outer:
+        inner = [answer for answer in answers if answer.source not in DAEMONS_OF_OTHERS]
     if len(answers) > 1 and len(inner) != 1:
         said = ["%s says rank %s of %s" % (answer.source, answer.rank, _or_unknown(answer.size)) for answer in answers]
         raise ValueError(

@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import pathlib
 import re
-from typing import Any, Callable, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Union
 
 import jinja2
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
+
+from ...module_utils.batch import registry
 
 Value = Union[str, int, bool, "list[str]"]
 """What an answer means."""
 
 TRUTHS = {"yes": True, "no": False}
 
+SYSTEMS = "systems"
+"""Stands in the choices of a question for every batch system."""
+
 _JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined)
+_JINJA.globals["rank_launchers"] = {name: " ".join(registry.system_of(name).rank_launcher) for name in registry.SYSTEMS}
 
 
 class AnswerError(Exception):
@@ -72,7 +78,15 @@ class Question(NamedTuple):
 
 def read(path: pathlib.Path) -> list[Question]:
     """Read the questions."""
-    return [Question(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    return [
+        Question(**dict(entry, choices=[*_choices(entry.get("choices", ()))]))
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))
+    ]
+
+
+def _choices(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        yield from registry.SYSTEMS if word == SYSTEMS else (word,)
 
 
 def _text(question: Question, text: str) -> Value:

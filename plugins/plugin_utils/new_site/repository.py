@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping
 import jinja2
 import yaml
 
+from ...module_utils.batch import registry
 from .dress import dress_of, mpi_of_nodes
 from .interview import Answers
 from .model import Model
@@ -118,7 +119,7 @@ def context_of(answers: Answers, instead: Mapping[str, Any]) -> dict[str, Any]:
         "model_file": settings("models.yml")[values["pytorch"]], "collection_version": collection_version(),
         "mark": lambda name: "" if name in answers.said or name in instead else UNVERIFIED,
         "rehearsed": values["release"] if as_it_is else values["release"] + "-rehearsal",
-        "dress_of": dress_of, "mpi_of_nodes": brought or "mpich",
+        "queue_key": registry.queue_key, "dress_of": dress_of, "mpi_of_nodes": brought or "mpich",
     }
 
 

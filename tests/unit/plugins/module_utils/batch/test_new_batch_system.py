@@ -66,8 +66,8 @@ class Toy(BatchSystem):
         pass
 '''
 REGISTRATION = (
-    ("def _pbs()", "def _toy():\n    from .toy import Toy\n    return Toy\n\n\ndef _pbs()"),
-    ('"pbs": _pbs}', '"pbs": _pbs, "toy": _toy}'),
+    ("def _slurm()", "def _toy():\n    from .toy import Toy\n    return Toy\n\n\ndef _slurm()"),
+    ('{"slurm": _slurm,', '{"toy": _toy, "slurm": _slurm,'),
 )
 
 PLAY = """
@@ -119,6 +119,6 @@ def test_a_new_batch_system_is_one_file_and_its_registration(copy, tmp_path):
     assert (tmp_path / "steps" / "s" / "made").read_text() == "job 7\n"
     record = json.loads((tmp_path / "steps" / "s" / "job.json").read_text())
     assert (record["launcher"], record["job_id"], record["restarts"]) == ("toy", "7", None)
-    assert said["choices"] == ["local", "slurm", "pbs", "toy"]
+    assert said["choices"] == ["local", "toy", *registry.SYSTEMS]
     assert said["options"]["partition"] == said["context"]["options"]["partition"] == "short"
     assert said["problems"] == ["launcher_options: the toy has no qos. Say what is meant with directives."]

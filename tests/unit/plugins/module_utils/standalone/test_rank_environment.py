@@ -43,6 +43,12 @@ MVAPICH = {
     "MV2_COMM_WORLD_LOCAL_SIZE": "4",
 }
 ONE_PMI_DAEMON = {"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "1"}
+# As flux-core 0.88 sets them.
+FLUX = {
+    "FLUX_TASK_RANK": "5", "FLUX_JOB_SIZE": "8", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_NNODES": "2", "PMI_RANK": "5",
+    "PMI_SIZE": "8", "PMI_FD": "22", "FLUX_JOB_ID": "foszHqR", "FLUX_ENCLOSING_ID": "f8VWnWSj",
+}
+FLUX_DAEMON = dict(FLUX, FLUX_TASK_RANK="1", FLUX_JOB_SIZE="2", FLUX_TASK_LOCAL_ID="0", PMI_RANK="1", PMI_SIZE="2")
 BY_HAND = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
 
 
@@ -75,6 +81,9 @@ BY_HAND = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
     pytest.param(TORCHRUN, "torchrun", 4, 1, id="torchrun"),
     pytest.param(dict(TORCHRUN, **BATCH_SCRIPT), "torchrun", 4, 1, id="torchrun in a batch script"),
     pytest.param(dict(TORCHRUN, **DAEMON, **ONE_PMI_DAEMON), "torchrun", 4, 1, id="torchrun by srun"),
+    pytest.param(dict(OPENMPI, **FLUX_DAEMON), "openmpi", 4, None, id="mpirun through flux run"),
+    pytest.param(dict(TORCHRUN, **FLUX_DAEMON), "torchrun", 4, 1, id="torchrun by flux run"),
+    pytest.param(dict(HYDRA, FLUX_ENCLOSING_ID="f8VWnWSj"), "pmi", 4, None, id="Hydra in a batch script of Flux"),
     pytest.param(BY_HAND, "environment", None, None, id="RANK and WORLD_SIZE of somebody else"),
     pytest.param(dict(BY_HAND, LOCAL_WORLD_SIZE="4", **DAEMON), "environment", 4, None, id="another launcher by srun"),
     pytest.param(dict(BY_HAND, **SRUN), "slurm", 4, 1, id="RANK and WORLD_SIZE taken from srun"),
@@ -92,6 +101,22 @@ def test_s43_every_launcher_gives_rank_local_rank_and_world_size(environment, so
 ], ids=["nothing", "a shell", "a batch script", "salloc's shell", "an old salloc's shell", "RANK alone", "empty"])
 def test_s43_a_process_without_a_launcher_is_alone(environment):
     assert rank_environment.placement(environment) == rank_environment.Placement("none", 0, 1, 0, 1, 0, 1)
+
+
+@pytest.mark.parametrize(("changes", "expected"), [
+    ({}, (5, 8, 1, None, None, 2)), ({"FLUX_JOB_NNODES": "8", "FLUX_TASK_LOCAL_ID": "0"}, (5, 8, 0, 1, None, 8)),
+    ({"FLUX_JOB_NNODES": "1", "FLUX_TASK_LOCAL_ID": "5"}, (5, 8, 5, 8, 0, 1)),
+], ids=["several on each node", "one on each node", "all on one node"])
+def test_s43_flux_run_tells_how_many_are_on_a_node_only_where_it_follows(changes, expected):
+    assert rank_environment.placement(dict(FLUX, **changes)) == rank_environment.Placement("flux", *expected)
+
+
+def test_s43_jobs_of_flux_have_ports_of_their_own():
+    first, second = (dict(FLUX, **own) for own in ({}, {"FLUX_ENCLOSING_ID": "f9"}))
+    ports = [rank_environment.rendezvous(one, rank_environment.placement(one)).port for one in (first, second)]
+    assert ports[0] and ports[1] and ports[0] != ports[1]
+    other = dict(HYDRA, FLUX_ENCLOSING_ID="f9")
+    assert rank_environment.rendezvous(other, rank_environment.placement(other)).port
 
 
 def test_s43_the_one_rank_of_a_step_is_alone_as_well():

@@ -61,7 +61,7 @@ def test_what_a_kind_of_site_begins_with_is_proposed_and_is_marked_until_somebod
     (["--like", "plain-clutser"],
      "new-site: There is no kind of site 'plain-clutser'; did you mean 'plain-cluster'? Known are: "),
     (["--set", "partition"], "new-site: '--set partition' has no '=': give NAME=ANSWER."),
-    (["--set", "batch=slrum"], "new-site: batch: 'slrum' is none of slurm, pbs, none; did you mean 'slurm'?"),
+    (["--set", "batch=slrum"], "new-site: batch: 'slrum' is none of slurm, pbs, flux, none; did you mean 'slurm'?"),
     (["--answers", "/nowhere"], "new-site: The answers /nowhere cannot be read"),
 ])
 def test_a_refusal_is_one_sentence_and_nothing_is_written(lint, words, sentence, tmp_path, capsys):

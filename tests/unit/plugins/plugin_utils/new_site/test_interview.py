@@ -61,7 +61,7 @@ def test_every_question_is_shown_with_its_help_its_choices_and_its_default():
     shown = terminal.shown.index(
         "\n8. Which batch system runs the jobs?\n"
         "   Builds and acceptances are its jobs; none: both run where Ansible does its work.")
-    assert terminal.shown[shown + 1] == "   slurm, pbs, none [slurm]: "
+    assert terminal.shown[shown + 1] == "   slurm, pbs, flux, none [slurm]: "
 
 
 def test_what_means_nothing_after_an_answer_is_not_asked():

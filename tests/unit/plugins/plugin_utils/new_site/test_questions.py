@@ -37,7 +37,7 @@ def test_an_answer_means(name, text, value):
     ("root", "software", "'software' is not what is meant: give an absolute path without"),
     ("root", "/a{{ b }}", "give an absolute path without"),
     ("proxy", "http://me:word@proxy:3128", "give an address that begins with http:// or https:// and has no password"),
-    ("batch", "slrum", "'slrum' is none of slurm, pbs, none; did you mean 'slurm'?"),
+    ("batch", "slrum", "'slrum' is none of slurm, pbs, flux, none; did you mean 'slurm'?"),
     ("cores", "many", "'many' is no whole number from 0 on."),
     ("nodes", "0", "'0' is no whole number from 1 on."),
     ("account", "perhaps", "'perhaps' is neither yes nor no."),
@@ -62,6 +62,7 @@ def test_every_question_is_one_line_with_a_line_of_help_and_says_what_it_wants()
 def test_a_default_follows_from_the_answers_before_it():
     assert BY_NAME["launcher"].proposal({"batch": "slurm"}).startswith("srun ")
     assert BY_NAME["launcher"].proposal({"batch": "pbs"}).startswith("mpiexec ")
+    assert BY_NAME["launcher"].proposal({"batch": "flux"}).startswith("flux run ")
     assert BY_NAME["per_node"].proposal({"gpus": 8}) == "8"
     assert BY_NAME["per_node"].proposal({"gpus": 0}) == "2"
 
