@@ -13,6 +13,7 @@ from typing import Any, Iterator, NamedTuple
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import lock_files
 
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 OWN = "release"
@@ -43,15 +44,26 @@ class Repeated(NamedTuple):
     """line of the first one"""
 
 
-def read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Read a release file, see :func:`parse`.
+class Read(NamedTuple):
+    """A release file as it was read."""
+
+    content: dict[str, Any]
+    """its data, in which each lock stands as a text, also where it is a file"""
+    lines: dict[str, int]
+    """of each key and element, by its dotted path"""
+    lock_files: dict[str, str]
+    """the names of the files that locks were read from, likewise"""
+
+
+def read(path: pathlib.Path, new_locks: bool = False) -> Read:
+    """Read a release file, see :func:`parse`, and the lock files that it names; with ``new_locks`` some may be missing.
 
     Raises ValueError: it cannot be read, or has a mistake; the message is one sentence with file, line and column.
     """
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        return parse(text)
+        content, lines = parse(text)
     except OSError as error:
         raise ValueError("The release file %s cannot be read: %s." % (path, error.strerror)) from error
     except UnicodeDecodeError as error:
@@ -62,6 +74,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
         raise ValueError("The release file %s has a mistake in line %d%s: %s.%s" % (
             path, mistake.line, ", column %d" % mistake.column if mistake.column else "", mistake,
             " The line is: %s" % written if written else "")) from mistake
+    return Read(content, lines, lock_files.fill_in(content, path, lines, new_locks))
 
 
 def absence(path: pathlib.Path, site: str) -> str:

@@ -134,6 +134,6 @@ def test_the_release_file_differs_from_the_overlays_in_the_base_only():
     releases = CHECKOUT / "inventories" / "local" / "releases"
     middle = []
     for name in ("2026-11-20", RELEASE):
-        text = (releases / (name + ".yml")).read_text()
+        text = (releases / (name + ".yml")).read_text().replace(name + "/", "")
         middle.append(text[text.index("\nmpi:") : text.index("\nlocks:")])
     assert middle[0] == middle[1]

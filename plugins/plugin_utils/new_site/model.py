@@ -8,17 +8,15 @@ import pathlib
 import re
 from typing import Any, Iterable
 
-import yaml
-
-_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
 
 class Model:
-    """A release file, as data and as text."""
+    """A release file, as data with its locks, and as text."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.text = path.read_text(encoding="utf-8")
-        self.content = yaml.load(self.text, Loader=_FAST)
+        self.content = release_file.read(path).content
 
     def value(self, path: str, default: Any = None) -> Any:
         """Return what stands at a dotted path. Raises KeyError: nothing does, and there is no default."""
