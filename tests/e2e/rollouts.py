@@ -132,7 +132,7 @@ class Site:
         return found
 
     def other_inventory(self, tmp_path, change, name=".yml"):
-        """The local site's inventory, with a changed release file, or a lock beside it; the arguments that choose it."""
+        """The local site's inventory, with a changed release file, or a lock beside it; the words that choose it."""
         copy = tmp_path / "local"
         shutil.copytree(CHECKOUT / "inventories" / "local", copy)
         path = copy / "releases" / (self.release + name)
