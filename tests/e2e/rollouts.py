@@ -131,11 +131,11 @@ class Site:
             found[str(path)] = (status.st_mode, *((status.st_size, status.st_mtime_ns) if plain else ()))
         return found
 
-    def other_inventory(self, tmp_path, change):
-        """The local site's inventory, with a changed release file; the arguments that choose it."""
+    def other_inventory(self, tmp_path, change, name=".yml"):
+        """The local site's inventory, with a changed release file, or a lock beside it; the words that choose it."""
         copy = tmp_path / "local"
         shutil.copytree(CHECKOUT / "inventories" / "local", copy)
-        path = copy / "releases" / (self.release + ".yml")
+        path = copy / "releases" / (self.release + name)
         path.write_text(change(path.read_text()))
         return ["-i", str(copy / "hosts.yml")]
 

@@ -373,10 +373,13 @@ def test_an_index_that_cannot_be_reached_is_said_before_anything_is_written(site
 def test_a_checksum_that_does_not_match_fails_the_step_and_says_so(site, tmp_path):
     def change(text):
         wrong = r"\1        --hash=sha256:%s\n" % ("0" * 64)
-        return re.sub(r"(wheel==[^ ]+ \\\n)(?: +--hash=\S+(?: \\)?\n)+", wrong, text)
+        text, changed = re.subn(r"(wheel==[^ ]+ \\\n)(?: +--hash=\S+(?: \\)?\n)+", wrong, text)
+        assert changed == 1
+        return text
 
     root = tmp_path / "root"
-    rollout = site.refused(*site.other_inventory(tmp_path, change), TORCHSTACK_ROOT=str(root))
+    inventory = site.other_inventory(tmp_path, change, "/tools.txt")
+    rollout = site.refused(*inventory, TORCHSTACK_ROOT=str(root))
     assert "DO NOT MATCH THE HASHES" in rollout.message
     assert not list(root.glob(".torchstack/tools/*/stamp.json"))
 

@@ -135,7 +135,10 @@ class InUse:
         assert passed >= set(self.checks)
         assert {row["backend"] for row in found["measurements"]} == {"gloo", "mpi"}
         for measured in found["measurements"]:
-            assert [row["bytes"] for row in measured["rows"]] == [2**power for power in range(15, 21)]
+            # A busy machine leaves the largest sizes out, and says so.
+            sizes, rows = [2**power for power in range(15, 21)], [row["bytes"] for row in measured["rows"]]
+            assert rows and rows == sizes[:len(rows)]
+            assert rows == sizes or "sizes" in measured["left_out"]
             assert all(row["verified"] and row["busbw"] > 0 for row in measured["rows"])
         assert {row["backend"] for row in found["latency"]} == {"gloo", "mpi"}
         assert all(0 < row["microseconds"]["min"] <= row["microseconds"]["median"] for row in found["latency"])
