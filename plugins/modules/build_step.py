@@ -55,10 +55,11 @@ options:
   script:
     description:
       - The commands, as shell text. Required with O(state=present).
-      - Their environment is the caller's, then what the modules change, without O(unset), with O(environment). Start-up
-        files of the shell are not read. Of the caller's it has no secrets, see O(secrets), and nothing that shapes a
-        build - search paths and flags of compilers, C(LD_PRELOAD), and C(USE_*), C(BUILD_*), C(CMAKE_*), C(HOROVOD_*)
-        and their like.
+      - Their environment is what a list allows of the caller's, then what the modules change, without O(unset), with
+        O(environment). Start-up files of the shell are not read. Allowed are the account and its session (C(HOME),
+        C(PATH), C(LANG), C(TMPDIR) and their like), the ways to servers, the module system's variables and Cray's, and
+        what a batch system gives its job. The log names what was kept back, such as C(PYTHONPATH), C(CC) and
+        C(LD_LIBRARY_PATH). No secret is among it, see O(secrets).
     type: str
   chdir:
     description: Directory the commands start in. The default is the step's own directory.

@@ -66,4 +66,4 @@ def test_a_machine_without_cgroups_is_no_obstacle(monkeypatch, tmp_path):
 
 def test_the_archive_is_the_same_whoever_builds_it_and_small():
     # What measures and keeps what a step has produced travels with it.
-    assert 5000 < len(supervisor_archive()) < 80000
+    assert 5000 < len(supervisor_archive()) < 90000
