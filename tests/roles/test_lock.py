@@ -113,10 +113,11 @@ def test_what_cannot_be_locked_is_one_sentence(place, change, options, said):
 
 @pytest.mark.parametrize("path", sites.RELEASES, ids=lambda path: "%s-%s" % (path.parents[1].name, path.stem))
 def test_every_release_file_has_its_locks_beside_it_and_none_too_many(path):
-    _content, _lines, named = sites.release_text.read(path)
+    read = sites.release_text.read(path)
+    own = {name for key, name in read.lock_files.items() if key not in read.inherited}
     beside = path.with_suffix("")
     there = {str(file.relative_to(path.parent)) for file in beside.rglob("*.txt")} if beside.is_dir() else set()
-    assert there == set(named.values())
+    assert there == own
 
 
 def test_a_release_file_with_locks_in_itself_becomes_a_short_one_that_says_the_same(place):
@@ -130,3 +131,44 @@ def test_a_release_file_with_locks_in_itself_becomes_a_short_one_that_says_the_s
     assert place.file.read_text() == "release: two  # not one\nlocks:\n  base: two/base.txt\n  tools: ''\n"
     assert sites.load_release(place.file) == before
     assert place.run("--split") == (0, "%s has no lock in itself.\n" % place.file)
+
+
+@pytest.fixture()
+def derived(place):
+    """A release that differs from another one in its tools."""
+    place.run()
+    place.file = place.file.with_name("two.yml")
+    place.file.write_text("extends: one\nrelease: two\nlocks: {tools: two/tools.txt}\n")
+    (place.file.parent / "two").mkdir()
+    (place.file.parent / "two" / "tools.in").write_text("builder\n")
+    return place
+
+
+def test_a_release_that_extends_another_has_only_its_own_locks_written(derived):
+    assert derived.run()[0] == 0
+    derived.offer("builder", "1.1")
+    derived.offer("ndarray", "1.1")
+    before = derived.state()
+    del before[derived.file.parent / "two" / "tools.txt"]
+    code, said = derived.run("--upgrade", "builder")
+    assert code == 0 and "Left as it is: one/base.txt, as the release that this one extends has it." in said, said
+    assert "builder==1.1" in (derived.file.parent / "two" / "tools.txt").read_text()
+    assert {path: text for path, text in derived.state().items() if path in before} == before
+
+
+def test_a_lock_of_the_other_release_that_would_have_to_change_is_told(derived):
+    derived.file.write_text("extends: one\nrelease: two\npytorch: {version: '2.2', lock: two/pytorch.txt}\n")
+    before = derived.state()
+    code, said = derived.run()
+    assert code == 2, said
+    assert "one/pytorch-cuda.txt would change as well, which is a lock of the release that two.yml extends" in said
+    assert "give pytorch.cuda_lock a file of its own there." in said and derived.state() == before
+
+
+def test_the_whole_of_a_release_is_shown_with_the_names_of_its_locks(derived):
+    derived.run()
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    done = subprocess.run([LOCK.with_name("show-release"), derived.file], text=True, capture_output=True, check=True,
+                          env={**os.environ, "PATH": path})
+    assert "release: two\n" in done.stdout and "base: one/base.txt\n" in done.stdout
+    assert "tools: two/tools.txt\n" in done.stdout and "extends" not in done.stdout

@@ -34,6 +34,8 @@ class Release(NamedTuple):
     """their names, by the dotted path of the key"""
     asked: dict[str, str]
     """what these are made of, where a file says it, likewise"""
+    inherited: frozenset[str]
+    """the paths of those that are another release's, which this one extends"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,7 +70,7 @@ def read(path: pathlib.Path) -> Release:
     """Read a release file with its locks. Raises LockError, ValueError: it cannot be read, or has locks in itself."""
     if not path.is_file():
         raise LockError(release_file.absence(path, path.parent.parent.name))
-    content, _lines, files = release_file.read(path, new_locks=True)
+    content, _lines, files, inherited = release_file.read(path, new_locks=True)
     inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
     if inline:
         raise LockError("%s has locks in itself, such as %s; move them into files first: bin/lock --split %s" % (
@@ -78,7 +80,7 @@ def read(path: pathlib.Path) -> Release:
         beside = (path.parent / name).with_suffix(".in")
         if beside.is_file():
             asked[key] = beside.read_text(encoding="utf-8")
-    return Release(path, content, files, asked)
+    return Release(path, content, files, asked, inherited & set(files))
 
 
 def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bool) -> int:
@@ -95,6 +97,8 @@ def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bo
             release.path.name, strange[0]))
     program, after = uv.program(), {}
     for group in groups.groups(release.content, release.asked, release.lock_files):
+        if release.inherited.issuperset(group.paths):
+            continue
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
         held = "".join(before[path] for path in group.paths)
         resolved = groups.blocks(uv.resolve(program, group, held, upgrade, upgrade_all), group.pythons)
@@ -102,7 +106,8 @@ def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bo
         after.update(found)
         for name in left:
             print("  left out: %s, as %s" % (name, group.strange))
-    for path, reason in groups.left_alone(release.content).items():
+    left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
+    for path, reason in {**groups.left_alone(release.content), **left_alone}.items():
         print("Left as it is: %s, as %s." % (release.lock_files[path], reason))
     return _tell_and_write(release, before, after, check)
 
@@ -111,6 +116,10 @@ def _tell_and_write(
     release: Release, before: Mapping[str, str], after: Mapping[str, str], check: bool
 ) -> int:
     changed = {path: text for path, text in after.items() if text != before[path]}
+    for path in sorted(release.inherited & set(changed)):
+        raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): give %s a file "
+                        "of its own there." % (release.lock_files[path], release.path.name,
+                                               ", ".join(groups.changes(before[path], changed[path])), path))
     for path, text in changed.items():
         print("%s:" % release.lock_files[path])
         for line in groups.changes(before[path], text):
