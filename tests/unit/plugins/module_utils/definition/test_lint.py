@@ -42,8 +42,8 @@ def test_a_release_and_a_site_without_mistakes_have_no_problems(content):
 def test_mistakes_of_site_and_release_are_told_together(content):
     found = problems(dict(content, horovd={}), jobs={"launcher": "slrum"})
     assert found == [
-        "s.yml:3: 'torchstack_jobs.launcher' in the data of site mine is 'slrum', which is none of local, slurm, pbs; "
-        "did you mean 'slurm'?", "r.yml: Unknown key 'horovd'; did you mean 'horovod'?"]
+        "s.yml:3: 'torchstack_jobs.launcher' in the data of site mine is 'slrum', which is none of local, slurm, pbs, "
+        "flux; did you mean 'slurm'?", "r.yml: Unknown key 'horovd'; did you mean 'horovod'?"]
 
 
 def test_what_goes_with_the_site_is_told_of_the_release_once(content):
