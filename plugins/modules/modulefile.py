@@ -15,8 +15,9 @@ description:
     suffix, and the description that they were made from. Nobody's C(MODULEPATH) leads there.
     M(hpcml.torchstack.modulefile_verify) loads and unloads them, M(hpcml.torchstack.modulefile_publish) makes the same
     bytes visible.
-  - What the module does to an environment is undone when it is unloaded, whatever the user had there before, with Lmod
-    8.6 or later and with Environment Modules 4 and 5. See O(description) for the limits.
+  - What the module does to an environment is undone when it is unloaded, whatever the user had there before and
+    whichever modules were loaded and unloaded meanwhile, with Lmod 8.6 or later and with Environment Modules 4 and 5.
+    See O(description) for the limits.
   - The same description gives the same bytes, whenever and wherever.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
@@ -165,6 +166,13 @@ options:
         description: What users are told when they load the module.
         type: str
         default: ""
+  finished:
+    description:
+      - The release is finished. Where its description is the same, its files stay as they were verified, so that what it
+        was accepted with does not change when this collection writes modulefiles in another way.
+    type: bool
+    default: false
+    version_added: 0.3.0
 seealso:
   - module: hpcml.torchstack.modulefile_verify
   - module: hpcml.torchstack.modulefile_publish
@@ -228,6 +236,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
     relative_path,
     render,
     stage_directory,
+    verified_texts,
     write_file,
 )
 
@@ -248,6 +257,8 @@ def run(module: AnsibleModule) -> dict:
     }
     paths["description"] = os.path.join(stage, DESCRIPTION)
     texts = {**rendered, "description": json.dumps(description, indent=2, sort_keys=True) + "\n"}
+    if module.params["finished"] and read_bytes(paths["description"]) == texts["description"].encode("utf-8"):
+        texts.update(verified_texts(stage))
     written, diff = [], []
     for key, path in paths.items():
         before, after = read_bytes(path), texts[key].encode("utf-8")
@@ -273,6 +284,7 @@ def main() -> None:
     choices = {"type": "list", "elements": "dict", "default": [], "options": choice}
     run_module(run, {
         **RELEASE,
+        "finished": {"type": "bool", "default": False},
         "description": {
             "type": "dict", "required": True, "options": {
                 "name": required, "version": required, "prefix": required, "external": texts, "help": text,

@@ -1,0 +1,104 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Define the procedures for search paths that a Tcl modulefile has, as Tcl text; they call those for values."""
+
+from __future__ import annotations
+
+SEARCH_PATHS = r"""proc entries_of {text} {
+   return [split $text ":"]
+}
+
+# Search paths from which prepend-path and append-path can be taken back without a trace.
+proc is_reversible {text own} {
+   set entries [entries_of $text]
+   foreach entry $entries {
+      if {[string index $entry 0] ne "/" || [lsearch -exact $own $entry] >= 0} {
+         return 0
+      }
+   }
+   return [expr {$text ne "" && [llength $entries] == [llength [lsort -unique $entries]]}]
+}
+
+# Give a search path another order of the same entries, and leave the counts of who brought them.
+proc reorder {name text} {
+   global env
+   set counts {}
+   foreach share [list __MODULES_SHARE_$name ${name}_modshare] {
+      if {[llength [held $share]]} {
+         lappend counts $share [held $share]
+      }
+   }
+   assign $name [list $text]
+   foreach {share count} $counts {
+      assign $share $count
+   }
+}
+
+# Put own entries that are still there, as the user or another module has them too, where they were before. Where
+# nothing else has changed since then, the former text comes back as it was.
+proc give_back {name before own} {
+   set left [entries_of [lindex [held $name] 0]]
+   set former [entries_of $before]
+   set order {}
+   set place 0
+   foreach entry $left {
+      if {[lsearch -exact $own $entry] < 0 || [lsearch -exact $former $entry] < 0} {
+         lappend order $entry
+      }
+   }
+   foreach entry $former {
+      if {[lsearch -exact $own $entry] >= 0} {
+         if {[lsearch -exact $left $entry] >= 0} {
+            set order [linsert $order $place $entry]
+            incr place
+         }
+      } elseif {[set found [lsearch -exact -start $place $order $entry]] >= 0} {
+         set place [expr {$found + 1}]
+      }
+   }
+   if {$order ne $left} {
+      reorder $name [join $order ":"]
+   } elseif {$before eq "" && ![llength $left]} {
+      assign $name [list ""]
+   }
+}
+
+proc joined {before text after own} {
+   set entries $before
+   foreach entry [entries_of $text] {
+      if {[lsearch -exact $own $entry] < 0} {
+         lappend entries $entry
+      }
+   }
+   return [join [concat $entries $after] ":"]
+}
+
+# Add directories before and after the user's own, until unload takes them away.
+proc extend {name before after} {
+   set own [concat $before $after]
+   set now [held $name]
+   set text [lindex $now 0]
+   if {[loads] && [llength $now] && [can_keep $text]} {
+      if {[llength [layers_of $name]] || ![is_reversible $text $own]} {
+         add_layer $name $now {} ""
+      }
+   }
+   for {set i [llength $before]} {$i > 0} {incr i -1} {
+      prepend-path $name [lindex $before [expr {$i - 1}]]
+   }
+   foreach entry $after {
+      append-path $name $entry
+   }
+   if {[loads]} {
+      set order [joined $before $text $after $own]
+      if {[lindex [held $name] 0] ne $order && [can_keep $order]} {
+         reorder $name $order
+      }
+   } elseif {[module-info mode unload]} {
+      set kept [lindex [take_layer $name] 1]
+      if {[llength $kept]} {
+         give_back $name [lindex $kept 0] $own
+      }
+   }
+}
+"""
