@@ -168,8 +168,8 @@ options:
         default: ""
   finished:
     description:
-      - The release is finished. Where its description is the same, its files stay as they were verified, so that what it
-        was accepted with does not change when this collection writes modulefiles in another way.
+      - The release is finished. Where its description is the same, its files stay as they were verified, so that what
+        it was accepted with does not change when this collection writes modulefiles in another way.
     type: bool
     default: false
     version_added: 0.3.0

@@ -12,7 +12,12 @@ import random
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD, is_bookkeeping, version
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
+    EM,
+    LMOD,
+    is_bookkeeping,
+    version,
+)
 from support.module_worlds import Module, Runs, play, random_world, write_world
 
 SEQUENCES = int(os.environ.get("TORCHSTACK_MODULE_SEQUENCES", "120"))

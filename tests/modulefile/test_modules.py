@@ -68,22 +68,6 @@ def test_staging_goes_through_check_and_do_twice(run_module, place):
     assert not run_module("modulefile", arguments).changed
 
 
-def test_a_finished_release_keeps_the_modulefiles_that_it_was_accepted_with(run_module, staged, place):
-    """As after an upgrade of the collection, which writes them in another way."""
-    here = staged()
-    top = os.path.join(place["root"], ".torchstack", RELEASE)
-    path = os.path.join(top, "modulefiles", "tcl", "torchstack", RELEASE)
-    with open(path, "a", encoding="utf-8") as stream:
-        stream.write("# written by an older collection\n")
-    arguments = {**here, "description": description(place), "finished": True}
-    assert run_module("modulefile", arguments, check=True)["written"] == [path], "it is not the file that was verified"
-    run_module("modulefile_verify", {**here, "shells": ["bash"]})
-    assert not run_module("modulefile", arguments).changed
-    assert run_module("modulefile", {**arguments, "finished": False}, check=True)["written"] == [path]
-    changed = {**arguments, "description": description(place, load_message="hello")}
-    assert len(run_module("modulefile", changed, check=True)["written"]) == 3
-
-
 def test_a_description_with_faults_changes_nothing_and_names_them_all(run_module, place):
     bad = description(place, setenv={"CFLAGS": "-I/x", "CUDA_HOME": "/opt/cuda"})
     result = run_module("modulefile", {**place, "description": bad})

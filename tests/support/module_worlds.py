@@ -28,7 +28,8 @@ USERS = (
     {},
     {"ONE": "user's one", "LD_LIBRARY_PATH": "/home/u/lib:/opt/x"},
     {"ONE": "same", "TWO": "", "LD_LIBRARY_PATH": "/home/u/lib:/soft/cuda/lib64:/opt/x"},
-    {"TWO": "\u00e9?", "LD_LIBRARY_PATH": "/home/u//lib:/opt/x:/home/u/lib/:", "PATH": "/usr/bin:/soft/a/bin:/bin:/usr/bin"},
+    {"TWO": "\u00e9?", "LD_LIBRARY_PATH": "/home/u//lib:/opt/x:/home/u/lib/:",
+     "PATH": "/usr/bin:/soft/a/bin:/bin:/usr/bin"},
     {"ONE": "other", "THREE": "http://proxy:3128", "PATH": "/usr/bin:/bin:/soft/b/bin"},
 )
 
@@ -54,15 +55,17 @@ def random_world(source: random.Random) -> list[Module]:
         ours = name.startswith("torch") or source.random() < 0.15
         family = "python" if source.random() < (0.7 if ours else 0.4) else ""
         for version in ("1", "2")[:source.choice((1, 1, 2))]:
-            modules.append(Module(name, version, family, ours, tuple(_random_actions(source, ours))))
+            # Where Lmod replaces one of a family, its own pushenv brings back what the one that goes had set.
+            pushes = not (ours or family)
+            modules.append(Module(name, version, family, ours, tuple(_random_actions(source, pushes))))
     return modules
 
 
-def _random_actions(source: random.Random, ours: bool) -> list[tuple]:
+def _random_actions(source: random.Random, may_push: bool) -> list[tuple]:
     actions = []
     for variable in VARIABLES:
         if source.random() < 0.6:
-            pushes = () if ours or variable == ADDRESS else ("pushenv",)
+            pushes = ("pushenv",) if may_push and variable != ADDRESS else ()
             command = source.choice(("setenv", "setenv", "setenv", "unsetenv", *pushes))
             value = source.choice(ADDRESSES if variable == ADDRESS else VALUES)
             actions.append((command, variable, "" if command == "unsetenv" else value))
@@ -117,7 +120,8 @@ def write_world(place, modules: Sequence[Module], system, pushes: bool) -> tuple
         for module in modules:
             path = place / top / relative_path(syntax, module.name, module.version)
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = plain_text(module, kind) if control or not module.ours else render(description_of(module), "r")[syntax]
+            ours = module.ours and not control
+            text = render(description_of(module), "r")[syntax] if ours else plain_text(module, kind)
             path.write_text(text, encoding="utf-8")
     return tuple(str(place / top / "modulefiles" / syntax) for top in ("real", "control"))
 
@@ -125,7 +129,7 @@ def write_world(place, modules: Sequence[Module], system, pushes: bool) -> tuple
 def random_command(source: random.Random, modules: Sequence[Module], now: Sequence[str]) -> tuple:
     """Return a module command that a user may give while these modules are loaded."""
     others = [module for module in modules if module.full_name not in now]
-    if not now or others and source.random() < 0.5:
+    if not now or (others and source.random() < 0.5):
         return ("load", source.choice(others).full_name)
     draw = source.random()
     if draw < 0.1:

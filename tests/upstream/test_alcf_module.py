@@ -1,11 +1,11 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""ALCF's own conda/2023-10-04 and the project's module of that day, in a real Lmod, each over, beside and after the other.
+"""ALCF's own conda/2023-10-04 and the project's module of that day, in a real Lmod, each over and after the other.
 
     make test-upstream MIRROR=DIRECTORY
 
-MIRROR holds a bare clone of argonne-lcf/conda_install_scripts. Their file is taken as it is but for its paths, which are
-moved below a directory of the test; the modules that it depends on and conda's start-up file are stand-ins.
+MIRROR holds a bare clone of argonne-lcf/conda_install_scripts. Their file is taken as it is but for its paths, which
+are moved below a directory of the test; the modules that it depends on and conda's start-up file are stand-ins.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def their_file():
     owner, name = REPOSITORY.split("/")
     for place in ("%s/%s.git" % (owner, name), "%s.git" % name, "%s+%s/repo" % (owner, name)):
         if (pathlib.Path(MIRROR) / place / "objects").is_dir():
+            clone = ["--git-dir", str(pathlib.Path(MIRROR).resolve() / place)]
             return subprocess.run(
-                ["git", "-c", "safe.directory=*", "--git-dir", str(pathlib.Path(MIRROR).resolve() / place), "show",
-                 COMMIT + ":alcf_polaris/modulefiles/2023-10-04.lua"], text=True, check=True, stdout=subprocess.PIPE).stdout
+                ["git", "-c", "safe.directory=*", *clone, "show", COMMIT + ":alcf_polaris/modulefiles/2023-10-04.lua"],
+                text=True, check=True, stdout=subprocess.PIPE).stdout
     return pytest.skip("%s has no clone of %s" % (MIRROR, REPOSITORY))
 
 

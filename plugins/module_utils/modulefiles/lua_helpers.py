@@ -147,6 +147,18 @@ local function is_reversible(text, own)
    return text ~= "" and table.concat(entries, ":") == text
 end
 
+-- Where an entry goes into a list: before what came after it in another list, else after what came before it there.
+local function place_in(order, former, at)
+   local places = {}
+   for i, entry in ipairs(order) do places[entry] = i end
+   for i = at + 1, #former do
+      if places[former[i]] then return places[former[i]] end
+   end
+   for i = at - 1, 1, -1 do
+      if places[former[i]] then return places[former[i]] + 1 end
+   end
+end
+
 -- Put own entries that are still there, as the user or another module has them too, where they were before. Where
 -- nothing else has changed since then, the former text comes back as it was.
 local function give_back(name, before, own)
@@ -154,19 +166,13 @@ local function give_back(name, before, own)
    if not variable or not variable.nodups then return end
    local left, is_left = entries_of(os.getenv(name) or "")
    local former, was_there = entries_of(before)
-   local order, place = {}, 0
+   local order, now = {}, {}
    for _, entry in ipairs(left) do
+      now[entry] = #order + 1
       if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
    end
-   for _, entry in ipairs(former) do
-      if own[entry] and is_left[entry] then
-         place = place + 1
-         table.insert(order, place, entry)
-      else
-         for i = place + 1, #order do
-            if order[i] == entry then place = i end
-         end
-      end
+   for i, entry in ipairs(former) do
+      if own[entry] and is_left[entry] then table.insert(order, place_in(order, former, i) or now[entry], entry) end
    end
    local shortest = table.concat(order, ":")
    if shortest ~= table.concat(left, ":") then

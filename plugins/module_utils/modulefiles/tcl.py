@@ -3,8 +3,8 @@
 """Render a description as a Tcl modulefile, for Environment Modules 4 and 5. Pure.
 
 Environment Modules reverses a modulefile on unload: ``setenv`` unsets, ``prepend-path`` removes, and ``unsetenv NAME
-VALUE`` sets. By the latter the file gives back what was there before, kept as :mod:`.lua` keeps it. ``pushenv`` (5.1 and
-later) is not used: it keeps its stack as one colon-separated variable, and a value with a colon in it, such as any
+VALUE`` sets. By the latter the file gives back what was there before, kept as :mod:`.lua` keeps it. ``pushenv`` (5.1
+and later) is not used: it keeps its stack as one colon-separated variable, and a value with a colon in it, such as any
 address of a proxy, comes back cut off at the colon. ``setenv`` of a search path is not used alone: it throws away the
 counts by which entries are known that several modules bring.
 """
@@ -42,8 +42,8 @@ def _family_lines(family: str) -> list[str]:
     variable = "env(MODULES_FAMILY_%s)" % family.upper()
     return [
         "if {[module-info mode load] && [info exists %s] && [is-loaded $%s]} {" % (variable, variable),
-        '   puts stderr "Of the family %s only one module can be loaded, and $%s is: module switch $%s [module-info name]"'
-        % (family, variable, variable), "}",
+        '   puts stderr "Of the family %s one module can be loaded, and $%s is: '
+        'module switch $%s [module-info name]"' % (family, variable, variable), "}",
         "if {[llength [info commands family]]} {", "   family %s" % quoted(family), "} else {",
         "   conflict %s" % quoted(family), "}"]
 

@@ -8,9 +8,10 @@ VALUES = r"""
 set me @ME@
 set kept @KEPT@
 
-# Whether a module is loaded by Environment Modules. Lmod, which reads this file too, has no getenv and no way back.
+# Whether a module is loaded by Environment Modules. Lmod, which reads this file too, says that it is Lmod.
 proc loads {} {
-   return [expr {[module-info mode load] && [llength [info commands getenv]]}]
+   global ModuleTool
+   return [expr {[module-info mode load] && !([info exists ModuleTool] && $ModuleTool eq "Lmod")}]
 }
 
 # What a variable holds, as a list of one value, or of none.

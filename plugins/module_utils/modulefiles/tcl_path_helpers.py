@@ -34,26 +34,39 @@ proc reorder {name text} {
    }
 }
 
+# Where an entry goes into a list: before what came after it in another list, else after what came before it there.
+proc place_in {order former at now} {
+   for {set i [expr {$at + 1}]} {$i < [llength $former]} {incr i} {
+      set found [lsearch -exact $order [lindex $former $i]]
+      if {$found >= 0} {
+         return $found
+      }
+   }
+   for {set i [expr {$at - 1}]} {$i >= 0} {incr i -1} {
+      set found [lsearch -exact $order [lindex $former $i]]
+      if {$found >= 0} {
+         return [expr {$found + 1}]
+      }
+   }
+   return $now
+}
+
 # Put own entries that are still there, as the user or another module has them too, where they were before. Where
 # nothing else has changed since then, the former text comes back as it was.
 proc give_back {name before own} {
    set left [entries_of [lindex [held $name] 0]]
    set former [entries_of $before]
    set order {}
-   set place 0
    foreach entry $left {
+      set now($entry) [llength $order]
       if {[lsearch -exact $own $entry] < 0 || [lsearch -exact $former $entry] < 0} {
          lappend order $entry
       }
    }
-   foreach entry $former {
-      if {[lsearch -exact $own $entry] >= 0} {
-         if {[lsearch -exact $left $entry] >= 0} {
-            set order [linsert $order $place $entry]
-            incr place
-         }
-      } elseif {[set found [lsearch -exact -start $place $order $entry]] >= 0} {
-         set place [expr {$found + 1}]
+   for {set i 0} {$i < [llength $former]} {incr i} {
+      set entry [lindex $former $i]
+      if {[lsearch -exact $own $entry] >= 0 && [info exists now($entry)]} {
+         set order [linsert $order [place_in $order $former $i $now($entry)] $entry]
       }
    }
    if {$order ne $left} {
