@@ -20,8 +20,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.modul
 )
 from support.module_worlds import Module, Runs, play, random_world, write_world
 
-SEQUENCES = int(os.environ.get("TORCHSTACK_MODULE_SEQUENCES", "120"))
-IN_ONE_WORLD = 40
+SEQUENCES = int(os.environ.get("TORCHSTACK_MODULE_SEQUENCES", "40"))
+IN_ONE_WORLD = 20
 FIRST = int(os.environ.get("TORCHSTACK_MODULE_SEED", "0"))
 
 

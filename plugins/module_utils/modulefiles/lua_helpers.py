@@ -100,7 +100,7 @@ local function take_layer(name)
          table.remove(layers, i)
          if layers[i] then layers[i].before, layers[i].from = layer.before, layer.from end
          keep(name, layers)
-         return layer, layers[i] == nil
+         return layer, layers[i] == nil, layers, i
       end
    end
    return nil, #layers == 0
@@ -201,12 +201,18 @@ local function extend(name, before, after)
       for _, entry in ipairs(list) do own[entry] = true end
    end
    if mode() == "load" and now and can_keep(now) and variables() then
-      if layers_of(name)[1] or not is_reversible(now, own) then add_layer(name, now, nil, "") end
+      if layers_of(name)[1] or not is_reversible(now, own) then
+         add_layer(name, now, table.concat(before, ":") .. ":" .. table.concat(after, ":"), "")
+      end
    end
    for i = #before, 1, -1 do prepend_path(name, before[i]) end
    for i = 1, #after do append_path(name, after[i]) end
    if mode() == "unload" and variables() then
-      local layer = take_layer(name)
+      local layer, _, layers, above = take_layer(name)
+      -- What a module that was loaded later brings too, stays where that one put it.
+      for i = above or 1, layer and #layers or 0 do
+         for _, entry in ipairs(entries_of(layers[i].given or "")) do own[entry] = nil end
+      end
       if layer and layer.before then give_back(name, layer.before, own) end
    end
 end

@@ -173,14 +173,14 @@ proc is_current {from} {
    return 1
 }
 
-# Take this module's layer away, and return it with whether it was the last one. The next module gets what was before
-# this one.
+# Take this module's layer away, and return it with whether it was the last one, and those of later modules. The next
+# module gets what was before this one.
 proc take_layer {name} {
    global me
    set layers [layers_of $name]
    set place [lsearch -exact -index 0 $layers $me]
    if {$place < 0} {
-      return [list {} {} {} [expr {[llength $layers] == 0}]]
+      return [list {} {} {} [expr {[llength $layers] == 0}] {}]
    }
    lassign [lindex $layers $place] who from before given
    set layers [lreplace $layers $place $place]
@@ -189,7 +189,7 @@ proc take_layer {name} {
       lset layers $place 2 $before
    }
    keep $name $layers
-   return [list $from $before $given [expr {$place == [llength $layers]}]]
+   return [list $from $before $given [expr {$place == [llength $layers]}] [lrange $layers $place end]]
 }
 
 # Set a variable until unload brings back what was there before. What others made of it since is left to them.

@@ -93,7 +93,7 @@ proc extend {name before after} {
    set text [lindex $now 0]
    if {[loads] && [llength $now] && [can_keep $text]} {
       if {[llength [layers_of $name]] || ![is_reversible $text $own]} {
-         add_layer $name $now {} ""
+         add_layer $name $now [list [join $own ":"]] ""
       }
    }
    for {set i [llength $before]} {$i > 0} {incr i -1} {
@@ -108,7 +108,13 @@ proc extend {name before after} {
          reorder $name $order
       }
    } elseif {[module-info mode unload]} {
-      set kept [lindex [take_layer $name] 1]
+      lassign [take_layer $name] from kept given last later
+      # What a module that was loaded later brings too, stays where that one put it.
+      foreach layer $later {
+         foreach entry [entries_of [lindex $layer 3 0]] {
+            set own [lsearch -all -inline -not -exact $own $entry]
+         }
+      }
       if {[llength $kept]} {
          give_back $name [lindex $kept 0] $own
       }
