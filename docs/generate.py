@@ -47,6 +47,9 @@ SITE_PARTS = (
 
 TYPED = "On the command line"
 
+EXTENDS = "extends"
+EXTENDS_SAYS = "The release that this file differs from: one of the same directory, which extends no other."
+
 #: What stands in brackets of Ansible's markup, with its own brackets, without the plugin or the collection before it.
 INSIDE = r"(?:[\w.]+#\w+:|hpcml\.torchstack\.)?((?:[^()]|\([^()]*\))*)\)"
 
@@ -128,9 +131,26 @@ def json_level(options: Options, rules: Options, path: str, templates: bool) -> 
 
 
 def release_schema() -> Options:
-    options = specified("release", "release_file")
+    """JSON Schema for a release file: of one that extends another, what differs."""
+    whole = json_level(specified("release", "release_file"), patterns("release"), "", templates=False)
+    derived = differing(whole)
+    derived["properties"] = {EXTENDS: {"type": "string", "description": EXTENDS_SAYS}, **derived["properties"]}
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A release file of hpcml.torchstack",
-            "type": "object", **json_level(options, patterns("release"), "", templates=False)}
+            "type": "object", "if": {"required": [EXTENDS]}, "then": {**derived, "required": ["release"]},
+            "else": whole}
+
+
+def differing(schema: Options) -> Options:
+    """The same of mappings that may lack what they need, as another file has it, and null where it is to be removed."""
+    found = {key: value for key, value in schema.items() if key not in ("required", "default")}
+    if "properties" in found:
+        found["properties"] = {name: or_null(differing(below)) for name, below in found["properties"].items()}
+    return found
+
+
+def or_null(schema: Options) -> Options:
+    said = {key: schema[key] for key in ("description",) if key in schema}
+    return {**said, "anyOf": [{key: value for key, value in schema.items() if key not in said}, {"type": "null"}]}
 
 
 def site_schema() -> Options:

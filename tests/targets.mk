@@ -3,6 +3,7 @@
 READS_test-upstream := MIRROR CUDA LIBFABRIC HWLOC ARGS
 READS_molecule := SCENARIO
 READS_bench := ARGS LIBTREE
+READS_lock := RELEASE SITE ARGS $(READS_env)
 
 .PHONY: quick dev test nightly test-upstream lint docs importer sanity units pytest molecule bench lock
 
@@ -34,6 +35,6 @@ molecule: ## The scenario SCENARIO of molecule, or all of them.
 bench: ## Compare the modules with other programs; prints a table of ratios.
 	tests/run $@ $(ARGS)
 
-lock: ## Renew the locks in requirements/.
-	requirements/lock
+lock: $(if $(RELEASE),env) ## Renew the locks of RELEASE of SITE by uv; without RELEASE, those in requirements/.
+	$(if $(RELEASE),PATH="$(abspath $(VENV))/bin:$$PATH" bin/lock $(if $(findstring /,$(RELEASE)),$(RELEASE),inventories/$(or $(SITE),local)/releases/$(RELEASE).yml) $(ARGS),requirements/lock)
 

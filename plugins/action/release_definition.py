@@ -34,7 +34,8 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
     path, name = pathlib.Path(str(options.get("path", ""))), str(options.get("release") or "")
     if not path.is_file():
         raise RefusedError(files.absence(path, str(options.get("site") or "")))
-    content, lines = files.read(path)
+    read = files.read(path)
+    content = read.content
     keys, source = files.specified()["release_file"]["options"], "releases/%s" % path.name
     if options.get("only") == known_problems.KEY:
         refuse(release_file.known_problem_problems(content, keys, source))
@@ -42,7 +43,7 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
     # That of a release was checked when it was written, and has every default in it.
     stored = stored_release.is_stored(content)
     if not stored:
-        refuse(release_file.problems(content, keys, source, lines))
+        refuse(release_file.problems(content, keys, source, read.lines, read.lock_files))
     if name and content["release"] != name:
         raise RefusedError("%s says that it is release %s, and %s %s: they must be the same." % (
             path, content["release"], "what was asked for is" if stored else "its name says", name))

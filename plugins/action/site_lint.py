@@ -123,13 +123,13 @@ def read_releases(
             problems.append(Problem(shown, 0, "", files.absence(path, site)))
             continue
         try:
-            content, lines = files.read(path)
+            read = files.read(path)
         except ValueError as error:
             said = _IN_LINE.search(str(error))
             problems.append(Problem(shown, int(said.group(1)) if said else 0, "", str(error)))
             continue
         stem = path.stem if path.parent == home else name
-        found.append(lint.Release(shown, stem, content, lines))
+        found.append(lint.Release(shown, stem, read.content, read.lines, read.lock_files))
     return found, problems
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from typing import Any, Iterator
+from typing import Any, Iterator, NamedTuple
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import derived_release, lock_files
 
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 OWN = "release"
@@ -48,11 +49,55 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Read a release file, see :func:`parse`.
+class Read(NamedTuple):
+    """A release file as it was read."""
+
+    content: dict[str, Any]
+    """its data, over those of the release that it extends; each lock stands there as a text, also where it is a file"""
+    lines: dict[str, int]
+    """of each key and element, by its dotted path; of what the file has from another one, that of ``extends``"""
+    lock_files: dict[str, str]
+    """the names of the files that locks were read from, likewise"""
+    inherited: frozenset[str]
+    """the paths of what the file has from another one"""
+
+
+def read(path: pathlib.Path, new_locks: bool = False) -> Read:
+    """Read a release file, see :func:`parse`, and the lock files that it names; with ``new_locks`` some may be missing.
 
     Raises ValueError: it cannot be read, or has a mistake; the message is one sentence with file, line and column.
     """
+    content, lines = _parsed(path)
+    name, inherited = content.pop(derived_release.KEY, None), frozenset[str]()
+    if name is not None:
+        line = lines[derived_release.KEY]
+        parent = _parent(path, name, line)
+        for vain in derived_release.removed_in_vain(parent, content):
+            raise ValueError("The release file %s removes '%s' in line %d, which %s does not have." % (
+                path, vain, lines.get(vain, line), name))
+        content = derived_release.merge(parent, content)
+        inherited = frozenset(derived_release.paths(content)) - set(lines)
+        lines.update(dict.fromkeys(inherited, line))
+    return Read(content, lines, lock_files.fill_in(content, path, lines, new_locks), inherited)
+
+
+def _parent(path: pathlib.Path, name: object, line: int) -> dict[str, Any]:
+    """Read the release file that another one extends. Raises ValueError: it cannot be, or is extended already."""
+    where = "The release file %s extends %s in line %d" % (path, name, line)
+    parent = path.parent / ("%s.yml" % name)
+    if not isinstance(name, str) or "/" in name or not parent.is_file():
+        raise ValueError("%s, and beside it are only: %s." % (where, ", ".join(names_beside(parent)) or "none"))
+    if parent == path:
+        raise ValueError("%s, which is itself." % where)
+    content, _lines = _parsed(parent)
+    if derived_release.KEY in content:
+        raise ValueError("%s, which extends %s itself: name that one, or write out what differs." % (
+            where, content[derived_release.KEY]))
+    return content
+
+
+def _parsed(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Read one file, see :func:`read`."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")

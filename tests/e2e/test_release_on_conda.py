@@ -12,7 +12,7 @@ import shutil
 import sys
 
 import pytest
-from rollouts import CHECKOUT, Site, find_module_system
+from rollouts import Site, find_module_system
 from support import conda_channel
 from uses import InUse
 
@@ -117,12 +117,3 @@ def test_the_environment_of_py_rattler_is_no_part_of_the_release(released):
     tools = released.root / ".torchstack" / "tools"
     assert list(tools.glob("*/lib/python3*/site-packages/rattler"))
     assert list(released.prefix.rglob("rattler")) == []
-
-
-def test_the_release_file_differs_from_the_overlays_in_the_base_only():
-    releases = CHECKOUT / "inventories" / "local" / "releases"
-    middle = []
-    for name in ("2026-11-20", RELEASE):
-        text = (releases / (name + ".yml")).read_text()
-        middle.append(text[text.index("\nmpi:") : text.index("\nlocks:")])
-    assert middle[0] == middle[1]

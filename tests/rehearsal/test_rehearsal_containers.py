@@ -14,7 +14,7 @@ from support.console import changed_in
 
 SITE = "lumi"
 OVER = sites.load(sites.TOP / "inventories/rehearsal/lumi/group_vars/lumi.yml")
-RELEASE = sites.load(sites.TOP / "inventories/lumi/releases/rehearsal.yml")
+RELEASE = sites.load_release(sites.TOP / "inventories/lumi/releases/rehearsal.yml")
 ROOT = OVER["torchstack_root"]
 CENTRAL = sites.load(sites.TOP / "inventories/lumi/group_vars/lumi.yml")["torchstack_images"]
 IMAGE = RELEASE["base"]["image"]["file"]

@@ -164,7 +164,7 @@ def test_wheels_that_nobody_has_are_refused_with_the_last_lock_and_the_words_of_
 
 
 def test_both_locks_have_the_wheels_that_the_release_of_the_machine_at_hand_pins():
-    pytorch = sites.load(sites.TOP / "inventories/local/releases/2026-11-20.yml")["pytorch"]
+    pytorch = sites.load_release(sites.TOP / "inventories/local/releases/2026-11-20.yml")["pytorch"]
     digests = set(re.findall("sha256:[0-9a-f]{64}", str(pytorch)))
     for lock in (TORCH, TORCH.with_name("cuda.lock")):
         assert set(re.findall("sha256:[0-9a-f]{64}", (CHECKOUT / lock).read_text())) <= digests

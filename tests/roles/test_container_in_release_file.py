@@ -13,7 +13,7 @@ from support import role_plays, sites
 
 SPECIFIED = sites.load(sites.TOP / "roles/release/meta/argument_specs.yml")["argument_specs"]
 SITE_KEYS = SPECIFIED["site_container"]["options"]
-LOCAL = sites.load(sites.TOP / "inventories/local/releases/2026-11-20.yml")
+LOCAL = sites.load_release(sites.TOP / "inventories/local/releases/2026-11-20.yml")
 CONTAINER = {
     "release": "2.2.0", "title": "an image", "pytorch": {"version": "2.2.0"},
     "base": {

@@ -15,12 +15,12 @@ import sys
 import tarfile
 
 import pytest
-import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mirror
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.environment import mirror_context
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
+from support import sites
 from test_python_packages import CHECKOUT, MINOR, PYTHON, git, locked, make_wheel
 
 LOCAL = CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml"
@@ -93,7 +93,7 @@ def make_project(place, name):
 def filled(tmp_path_factory):
     """A mirror of the local release's build tools and of three packages, whose origins are gone."""
     place = tmp_path_factory.mktemp("offline")
-    locks = yaml.safe_load(LOCAL.read_text())["locks"]
+    locks = sites.load_release(LOCAL)["locks"]
     tools = "".join(re.findall(r"^(?:pip|setuptools|wheel|packaging)==(?:.*\\\n)*.*\n", locks["tools"], re.M))
     wheel = make_wheel(place / "origins" / "wheels", "tiny", "1.0")
     (place / "origins").mkdir(exist_ok=True)
@@ -161,7 +161,7 @@ def test_a_rollout_whose_mirror_lacks_something_says_all_of_it_and_does_not_begi
     text = "- hosts: localhost\n  gather_facts: false\n  roles: [hpcml.torchstack.release]\n"
     code, said = play(tmp_path, ansible_environment, "rollout", text, variables)
     assert code != 0 and "things that release 2026-11-20 needs" in said, said[-2000:]
-    horovod = yaml.safe_load(LOCAL.read_text())["horovod"]
+    horovod = sites.load_release(LOCAL)["horovod"]
     assert "horovod %s (sha256 %s), for horovod" % (horovod["version"], horovod["sha256"]) in said
     assert "for locks.tools" in said and "for package einops" in said
     assert not (tmp_path / "root").exists() and os.listdir(tmp_path / "mirror") == []

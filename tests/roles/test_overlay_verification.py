@@ -18,7 +18,7 @@ LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "
 KINDS = ("missing", "misplaced", "embedded", "forbidden", "required", "versions", "unreadable")
 BANNER = 'const char banner[] = "NCCL version %s"; const char *ncclGetErrorString(void) { return banner; }'
 
-EITHER_BUILD = [path for path in sites.RELEASES if "cpu" in (sites.load(path).get("pytorch") or {})]
+EITHER_BUILD = [path for path in sites.RELEASES if "cpu" in (sites.load_release(path).get("pytorch") or {})]
 """The releases that take PyTorch's build for CUDA where the one for CPUs is not to be had."""
 
 NEEDED_ELSEWHERE = {
@@ -64,7 +64,7 @@ class Overlay:
             search: directories of LD_LIBRARY_PATH, as a user's other modules set it.
             release: the release file.
         """
-        definition = sites.load(release)
+        definition = sites.load_release(release)
         words = {
             "prefix": self.prefix, "base": self.prefix / "base", "packages": self.packages, "python": "python3",
             "mpi": self.mpi.parents[1], "cuda": self.toolkit,

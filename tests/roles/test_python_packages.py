@@ -20,6 +20,7 @@ import pytest
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages, release_file
+from support import sites
 from support.console import changed_in
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
@@ -67,7 +68,7 @@ def entry(path, **keys):
 def tools(tmp_path_factory):
     """The build tools of the local release, as far as packages need them."""
     place = tmp_path_factory.mktemp("tools") / "tools"
-    release = yaml.safe_load((CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text())
+    release = sites.load_release(CHECKOUT / "inventories/local/releases/2026-11-20.yml")
     wanted = re.findall(r"^(?:pip|setuptools|wheel|packaging)==(?:.*\\\n)*.*\n", release["locks"]["tools"], re.M)
     subprocess.run([PYTHON, "-m", "venv", str(place)], check=True)
     (place / "lock").write_text("".join(wanted))
@@ -465,7 +466,7 @@ def test_what_the_file_no_longer_lists_is_uninstalled_and_said(release):
 def test_an_entry_that_means_nothing_is_refused_with_the_release_file(change, words):
     specs = yaml.safe_load((CHECKOUT / "roles" / "release" / "meta" / "argument_specs.yml").read_text())
     schema = specs["argument_specs"]["release_file"]["options"]
-    definition = yaml.safe_load((CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text())
+    definition = sites.load_release(CHECKOUT / "inventories/local/releases/2026-11-20.yml")
 
     def problems():
         return release_file.problems(definition, schema, "releases/x.yml")

@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import json
 import os
 import pathlib
 import shutil
+import ssl
 import subprocess
 import sys
+import threading
 
 import pip
 import pytest
@@ -116,3 +120,45 @@ def test_a_wheel_of_another_build_takes_the_place_of_the_former_with_all_that_ca
     record = json.loads((site.records / "pytorch.json").read_text())
     assert (record["version"], record["cuda"]) == ("2.3.1+cpu", None)
     assert not companion.exists()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves a directory, and says nothing."""
+
+    def log_message(self, *_words):
+        """See :class:`http.server.BaseHTTPRequestHandler`."""
+
+
+@pytest.fixture()
+def behind_a_proxy(site):
+    """PyTorch's CPU index, with a certificate that only pip is told of, as that of a proxy that opens connections."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificate, and is not there")
+    key, certificate = site.top / "key.pem", site.top / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    index = site.top / "served" / "cpu" / "torch"
+    files = {"torch/__init__.py": "from . import version\n__version__ = '2.3.1+cpu'\n",
+             "torch/version.py": "cuda = None\n"}
+    lock = make_wheel(index, "torch", "2.3.1+cpu", files)
+    name = NAME % ("torch", "2.3.1+cpu")
+    (index / "index.html").write_text('<!DOCTYPE html><a href="%s">%s</a>' % (name.replace("+", "%2B"), name))
+    server = http.server.ThreadingHTTPServer(
+        ("localhost", 0), functools.partial(Quiet, directory=str(site.top / "served")))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    del site.environment["PIP_NO_INDEX"]
+    site.environment["PIP_CERT"] = str(certificate)
+    yield {"index": "https://localhost:%d/cpu" % server.server_address[1], "timeout": 10, "hashes": {
+        "cp312": lock.rpartition("--hash=")[2].strip()}}
+    server.shutdown()
+
+
+def test_the_cpu_index_is_reached_by_the_certificate_that_pip_is_configured_for(site, behind_a_proxy):
+    done = site.install(cpu=behind_a_proxy)
+    assert done.returncode == 0, done.stdout[-4000:]
+    record = json.loads((site.records / "pytorch.json").read_text())
+    assert record["version"] == "2.3.1+cpu" and record["origin"].startswith(behind_a_proxy["index"])

@@ -18,10 +18,9 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import series
-from support import fake_torch
+from support import fake_torch, sites
 from support.console import changed_in
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
@@ -44,7 +43,7 @@ class Site:
     def prepare(self):
         """The build tools, all that the site has, and a release with an empty base."""
         self.commit = fake_torch.make_site(self.site)
-        release = yaml.safe_load((CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text())
+        release = sites.load_release(CHECKOUT / "inventories/local/releases/2026-11-20.yml")
         names = "pip|setuptools|wheel|packaging|cmake|ninja"
         wanted = re.findall(r"^(?:%s)==(?:.*\\\n)*.*\n" % names, release["locks"]["tools"], re.M)
         subprocess.run([PYTHON, "-m", "venv", str(self.tools)], check=True)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from support import published_release
+from support import published_release, sites
 from support.role_plays import play_tasks
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
@@ -51,8 +51,9 @@ def test_a_release_that_comes_into_use_meanwhile_is_put_back_and_users_see_it_as
 def test_the_name_of_a_retired_release_is_not_rolled_out_again(small, ansible_environment):
     retired = {"state": "removed", "since": "2026-11-22T08:00:00Z"}
     (small / ".torchstack" / "r1" / "retired.json").write_text(json.dumps(retired))
-    asked = (CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml").read_text()
-    (small.parent / "r1.yml").write_text(asked.replace('release: "2026-11-20"', 'release: "r1"'))
+    original = CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml"
+    asked = original.read_text().replace('release: "2026-11-20"', 'release: "r1"')
+    sites.write_release(asked, small.parent / "r1.yml", original)
     variables = {"torchstack_site": "mysite", "torchstack_release": "r1", "torchstack_root": str(small),
                  "release_file": str(small.parent / "r1.yml"), "release_definition": {"base": {"kind": "overlay"}}}
     process = play_tasks("release", "records", variables, [{}], ansible_environment, small.parent)

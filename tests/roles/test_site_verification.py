@@ -15,7 +15,7 @@ from support.elf_objects import shared
 
 CRAYS = [path for path in sites.RELEASES if path.parts[-3] in ("polaris", "derecho") and path.stem != "rehearsal"]
 # One release for each set of rules.
-RELEASES = list({json.dumps(sites.load(path)["verification"]): path for path in reversed(CRAYS)}.values())
+RELEASES = list({json.dumps(sites.load_release(path)["verification"]): path for path in reversed(CRAYS)}.values())
 LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "plugins", "forbid", "exclude")
 BANNER = 'const char banner[] = "NCCL version 2.21.5+cuda12.2"; const char *%s(void) { return banner; }'
 
@@ -79,7 +79,7 @@ class Release:
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda path: "%s-%s" % (path.parts[-3], path.stem))
 def made(request, tmp_path_factory):
-    release = Release(sites.load(request.param), tmp_path_factory.mktemp("made"))
+    release = Release(sites.load_release(request.param), tmp_path_factory.mktemp("made"))
     release.build()
     return release
 

@@ -101,20 +101,20 @@ def test_the_list_of_roles_has_all_of_them_in_their_order_and_a_report_whatever_
 
 
 def test_a_release_file_can_be_used(path):
-    definition = sites.load(path)
+    definition = sites.load_release(path)
     assert release_file.problems(definition, sites.RELEASE_KEYS, path.name) == []
     assert definition["release"] == path.stem
 
 
 def test_the_patch_series_of_a_release_are_there(path):
-    definition = release_file.resolve(sites.load(path), sites.RELEASE_KEYS)
+    definition = release_file.resolve(sites.load_release(path), sites.RELEASE_KEYS)
     digests = release_file.series_digests(definition, str(TOP / "roles"))
     if definition["pytorch"].get("source", {}).get("series"):
         assert re.fullmatch("[0-9a-f]{64}", digests["pytorch"])
 
 
 def test_nccl_plugin_and_libfabric_of_a_release_go_together(path):
-    definition = sites.load(path)
+    definition = sites.load_release(path)
     nccl = definition.get("nccl")
     if not nccl or "${" in nccl["plugin"]["libfabric"] or path.stem == "rehearsal":
         pytest.skip("no NCCL of its own, one of stand-ins, or a libfabric that modules name")

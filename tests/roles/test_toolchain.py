@@ -12,6 +12,7 @@ import sys
 
 import pytest
 import yaml
+from support import sites
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
 INITS = ("/usr/share/lmod/lmod/init/bash", "/usr/share/modules/init/bash", "/usr/share/Modules/init/bash")
@@ -81,7 +82,7 @@ class Site:
 
     def roll_out(self, toolchain, *options, **variables):
         """Run the playbook for a release with this toolchain; what it printed, on one line."""
-        release = yaml.safe_load((CHECKOUT / "inventories/local/releases/2026-11-20.yml").read_text())
+        release = sites.load_release(CHECKOUT / "inventories/local/releases/2026-11-20.yml")
         del release["horovod"], release["verification"]
         release.update(release="toy", packages=[], toolchain=toolchain)
         release["mpi"] = {"prefix": "${TOY_MPI_DIR}", "cc": "toycc", "cxx": "toyCC"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile as release_module
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import release_file as release_files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import runtime_settings
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as release_text
 
 TOP = pathlib.Path(__file__).parents[2]
 SITES = sorted(path.parent.name for path in TOP.glob("inventories/*/hosts.yml"))
@@ -85,6 +87,17 @@ def load(path):
     return yaml.safe_load(pathlib.Path(path).read_text())
 
 
+def load_release(path):
+    """The data of a release file, with its locks as texts."""
+    return release_text.read(pathlib.Path(path)).content
+
+
+def write_release(text, path, original):
+    """Write the text of a release file elsewhere, with the locks of the one that it was made from beside it."""
+    path.write_text(text)
+    shutil.copytree(original.with_suffix(""), path.parent / original.stem, dirs_exist_ok=True)
+
+
 def modulefile_description(release_file, data, root):
     """What the role release hands to the role modulefile for a release of a site.
 
@@ -93,7 +106,7 @@ def modulefile_description(release_file, data, root):
         data: run-time settings of the site, and :data:`CONTAINERS`.
         root: the directory of the releases.
     """
-    definition = release_files.resolve(load(release_file), RELEASE_KEYS)
+    definition = release_files.resolve(load_release(release_file), RELEASE_KEYS)
     mpi, site = CRAY_MPICH, {}
     if definition["base"]["kind"] == "container":
         # The sites publish no checksums, which the central place's own list has then.

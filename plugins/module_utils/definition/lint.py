@@ -40,6 +40,8 @@ class Release(NamedTuple):
     """what its file's name says; empty where that says nothing"""
     content: Mapping[str, Any]
     lines: Mapping[str, int]
+    lock_files: Mapping[str, str]
+    """that locks were read from, by the dotted paths of their keys"""
 
 
 class Asked(NamedTuple):
@@ -93,7 +95,8 @@ def _of_release(asked: Asked, release: Release, settings: Sequence[str], alone: 
     places = Places(release.lines, {}, release.file, _names(release.content))
     stored = stored_release.is_stored(release.content)
     # That of a release was checked when it was written, and has every default in it.
-    own = [] if stored else release_file.problems(release.content, keys, "", release.lines)
+    own = [] if stored else release_file.problems(
+        release.content, keys, "", release.lines, release.lock_files)
     if not own and release.name and release.content.get("release") != release.name:
         own.append("'release' is %s, and the name of the file says %s; they must be the same." % (
             release.content.get("release"), release.name))

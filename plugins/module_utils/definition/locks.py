@@ -8,16 +8,19 @@ Those of packages are :mod:`.packages`' matter.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, MutableMapping, NamedTuple
 
 from . import components
-from .packages import Pin, canonical, pins
+from .packages import LOCKS_OF_ONE, Pin, canonical, pins
 
 LOCKS: tuple[components.Keys, ...] = (
     ("locks", "tools"), ("locks", "base"), ("locks", "conda"), ("pytorch", "lock"), ("pytorch", "cuda_lock"),
     ("mpi", "lock"), ("base", "venv", "lock"),
 )
 """Keys of the texts that pip reads as locks."""
+
+OF_CONDA: components.Keys = ("base", "lock")
+"""The key of a text that conda packages are listed in."""
 
 TAGGED: tuple[tuple[components.Keys, components.Keys], ...] = (
     (("pytorch", "version"), ("pytorch", "source", "tag")),
@@ -27,11 +30,53 @@ TAGGED: tuple[tuple[components.Keys, components.Keys], ...] = (
 )
 """Versions, and the tags of git that have to be theirs."""
 
+_FILE = re.compile(r"[A-Za-z0-9./][\w.+/-]*\.(?:txt|lock|yml)\Z")
 _TAG = re.compile(r"v?([0-9]+(?:\.[0-9]+)+)(?:[-+.]\w+)*\Z")
 _PYTHON = re.compile(r"python\s*=*\s*(3\.[0-9]+)(?:[.*=\s]|\Z)")
 
 
-def problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
+class Text(NamedTuple):
+    """A lock, or the name of a file with it, where a release file has it."""
+
+    path: str
+    """of its key, with dots"""
+    holder: MutableMapping[str, Any]
+    key: str
+
+    @property
+    def value(self) -> str:
+        """Return what stands there."""
+        return str(self.holder[self.key])
+
+    def put(self, value: str) -> None:
+        """Have something else stand there."""
+        self.holder[self.key] = value
+
+
+def texts(content: object) -> Iterator[Text]:
+    """Yield every lock of a release file's data, as written; what has the wrong type is passed over."""
+    if not isinstance(content, MutableMapping):
+        return
+    for keys in (*LOCKS, OF_CONDA):
+        holder = components.value_at(content, keys[:-1])
+        if isinstance(holder, MutableMapping) and isinstance(holder.get(keys[-1]), str):
+            yield Text(".".join(keys), holder, keys[-1])
+    packages = content.get("packages")
+    for number, entry in enumerate(packages if isinstance(packages, list) else ()):
+        for key in LOCKS_OF_ONE:
+            if isinstance(entry, MutableMapping) and isinstance(entry.get(key), str):
+                yield Text("packages[%d].%s" % (number, key), entry, key)
+
+
+def is_file_name(value: str) -> bool:
+    """Tell the name of a file with a lock from a lock, in which blanks, equals signs or several lines are."""
+    return bool(_FILE.match(value))
+
+
+def problems(
+    definition: object, source: str = "", lines: Mapping[str, int] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> list[str]:
     """Find what is wrong with the locks, and versions that are not what is locked or tagged, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
@@ -40,6 +85,7 @@ def problems(definition: object, source: str = "", lines: Mapping[str, int] | No
         definition: a release file's data, as written.
         source: the file that the sentences name.
         lines: the lines of its keys, by their dotted paths.
+        files: those that locks were read from, likewise.
     """
     if not isinstance(definition, Mapping):
         return []
@@ -50,10 +96,12 @@ def problems(definition: object, source: str = "", lines: Mapping[str, int] | No
         if isinstance(text, str):
             path = ".".join(keys)
             faults = list(_faults(text))
+            file = (files or {}).get(path, "")
             # The text of a block begins in the line below its key.
             begin = (lines or {}).get(path, 0) if "\n" in text else 0
-            found += ["'%s'%s%s: %s." % (path, where, " (line %d)" % (begin + line) if begin else "", fault)
-                      for line, fault in faults]
+            for line, fault in faults:
+                place = " (%s, line %d)" % (file, line) if file else " (line %d)" % (begin + line) if begin else ""
+                found.append("'%s'%s%s: %s." % (path, where, place, fault))
             if not faults:
                 locked[path] = pins(text)
     return [*found, *("'%s'%s %s." % (path, where, trouble) for path, trouble in _contradictions(definition, locked))]

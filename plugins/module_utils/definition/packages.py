@@ -29,6 +29,9 @@ DEFAULTS: dict[str, Any] = {
 ORIGINS = {"lock": "", "repository": "commit", "archive": "sha256"}
 """Where a package can come from, and the key that pins it; a lock pins itself."""
 
+LOCKS_OF_ONE = ("lock", "requires", "build_requires")
+"""Keys of an entry whose texts pip reads as locks."""
+
 BUILD_KEYS = ("config_settings", "build_isolation", "build_requires")
 """Keys that only mean something where a wheel is built."""
 
@@ -211,7 +214,7 @@ def _entry_problems(entry: dict[str, Any]) -> Iterator[str]:
         yield "has source, which only a lock can ask for; remove it"
     if entry.get("build_isolation") and entry.get("build_requires"):
         yield "has build_requires, which build_isolation leaves to pip; keep one of the two"
-    if entry.get("index") and not any(entry.get(key) for key in ("lock", "requires", "build_requires")):
+    if entry.get("index") and not any(entry.get(key) for key in LOCKS_OF_ONE):
         yield "has an index, and nothing that is taken from one; remove it"
     for name, value in _items(entry.get("environment")):
         if name in RESERVED:
@@ -245,7 +248,7 @@ def _origin_problems(entry: dict[str, Any]) -> Iterator[str]:
 
 
 def _lock_problems(entry: dict[str, Any]) -> Iterator[str]:
-    for key in ("lock", "requires", "build_requires"):
+    for key in LOCKS_OF_ONE:
         text = entry.get(key)
         if not isinstance(text, str):
             continue

@@ -49,12 +49,13 @@ def text_patterns() -> dict[str, patterns.Rule]:
 
 
 def problems(
-    content: object, keys: dict[str, Any], source: str = "", lines: Mapping[str, int] | None = None
+    content: object, keys: dict[str, Any], source: str = "", lines: Mapping[str, int] | None = None,
+    lock_files: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Find everything that is wrong with a release file, as one sentence each.
 
-    ``keys`` is the schema, see :mod:`..core.schema`, and ``lines`` has the lines of the file's keys by their dotted
-    paths. Raises ValueError: the schema is wrong.
+    ``keys`` is the schema, see :mod:`..core.schema`. By dotted paths, ``lines`` has the lines of the file's keys, and
+    ``lock_files`` the files that locks were read from. Raises ValueError: the schema is wrong.
     """
     found = schema.problems(content, keys, source, text_patterns())
     whole = schema.resolved(content, keys) if isinstance(content, dict) and not found else content
@@ -64,7 +65,7 @@ def problems(
         *toolchain.problems(content, source),
         *step_names.toolchain_problems(content, source),
         *packages.package_problems(content, source),
-        *locks.problems(content, source, lines),
+        *locks.problems(content, source, lines, lock_files),
         *pytorch_build.problems(content, source),
         *modulefile.family_problems(content, source),
         *verification_rules.problems(whole, source),

@@ -9,16 +9,16 @@ import re
 from typing import Any, Iterable
 
 import yaml
-
-_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
 
 class Model:
-    """A release file, as data and as text."""
+    """A release file, as data with its locks, and as text."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        self.text = path.read_text(encoding="utf-8")
-        self.content = yaml.load(self.text, Loader=_FAST)
+        read = release_file.read(path)
+        self.text, self.content = path.read_text(encoding="utf-8"), read.content
+        self._elsewhere = {re.split(r"[.\[]", name)[0] for name in read.inherited}
 
     def value(self, path: str, default: Any = None) -> Any:
         """Return what stands at a dotted path. Raises KeyError: nothing does, and there is no default."""
@@ -32,11 +32,15 @@ class Model:
         return found
 
     def section(self, key: str, without: Iterable[str] = ()) -> str:
-        """Return the text of a key at the top with its comments, without the lines that name certain words.
+        """Return the text of a key at the top, without the lines that name certain words.
 
+        It has its comments, unless it is put together with what another release file has.
         From a list in brackets only the words themselves are taken.
         """
-        (text,) = re.findall(r"(?m)^%s:.*\n(?:(?: .*|#.*)?\n)*" % re.escape(key), self.text)
+        if key in self._elsewhere:
+            text = yaml.safe_dump({key: self.content[key]}, sort_keys=False, width=10_000, default_flow_style=None)
+        else:
+            (text,) = re.findall(r"(?m)^%s:.*\n(?:(?: .*|#.*)?\n)*" % re.escape(key), self.text)
         for word in without:
             text = re.sub(r", %s[\w.]*(?=[,\]])" % re.escape(word), "", text)
             text = "".join(line for line in text.splitlines(keepends=True) if word not in line.lower())

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import jinja2
 import yaml
@@ -80,9 +80,22 @@ def render(answers: Answers) -> dict[str, str]:
             instead = {
                 name: environment.from_string(value).render(**context) for name, value in file.get("with", {}).items()}
             own = context_of(answers, instead) if instead else context
-            text = environment.get_template(file["template"]).render(**own)
-            found[environment.from_string(path).render(**context)] = text
+            written = pathlib.PurePosixPath(environment.from_string(path).render(**context))
+            locks: dict[str, str] = {}
+            text = environment.get_template(file["template"]).render(**own, lock=lock_into(locks, written.stem))
+            found[str(written)] = text
+            found.update((str(written.parent / name), lock) for name, lock in locks.items())
     return found
+
+
+def lock_into(locks: dict[str, str], directory: str) -> Callable[[str, str], str]:
+    """Return what templates call to have a lock in a file of a directory: with its name and its text, for its path."""
+    def lock(name: str, text: str) -> str:
+        path = "%s/%s" % (directory, name)
+        locks[path] = text
+        return path
+
+    return lock
 
 
 def context_of(answers: Answers, instead: Mapping[str, Any]) -> dict[str, Any]:

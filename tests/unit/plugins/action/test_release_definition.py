@@ -44,7 +44,8 @@ def test_a_file_that_is_not_there_is_told_with_those_that_are():
 
 
 def test_a_name_that_is_another_one_is_refused(tmp_path):
-    (tmp_path / "a.yml").write_text(RELEASE.read_text())
+    shutil.copy(RELEASE, tmp_path / "a.yml")
+    shutil.copytree(RELEASE.with_suffix(""), tmp_path / RELEASE.stem)
     with pytest.raises(RefusedError, match="says that it is release 2026-11-20, and its name says a: they must be"):
         define({"path": tmp_path / "a.yml", "release": "a"})
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
@@ -104,9 +105,10 @@ def toy(monkeypatch, tmp_path):
 
 def written(**apex):
     path = files.ROLES.parents[0] / "toy.yml"
-    text = (CHECKOUT / "inventories/local/releases/2026-11-20.yml").read_text()
-    path.write_text(text + "\napex: %s\n" % json.dumps(apex))
-    return files.read(path)
+    original = CHECKOUT / "inventories/local/releases/2026-11-20.yml"
+    path.write_text(original.read_text() + "\napex: %s\n" % json.dumps(apex))
+    shutil.copytree(original.with_suffix(""), path.parent / original.stem, dirs_exist_ok=True)
+    return files.read(path)[:2]
 
 
 def test_a_new_component_is_one_row_and_the_folder_of_its_role(toy):
@@ -136,7 +138,7 @@ def test_a_new_component_is_one_row_and_the_folder_of_its_role(toy):
     ({"acceptance": {"imports": ["apex.x"]}}, "There is no 'apex' in a.yml"),
 ])
 def test_every_check_knows_a_new_component_by_its_row(toy, change, said):
-    content, lines = files.read(CHECKOUT / "inventories/local/releases/2026-11-20.yml")
+    content, lines = files.read(CHECKOUT / "inventories/local/releases/2026-11-20.yml")[:2]
     keys = files.specified()["release_file"]["options"]
     assert any(said in one for one in release_file.problems({**content, **change}, keys, "a.yml", lines))
 

@@ -8,11 +8,11 @@ import copy
 import pathlib
 
 import pytest
-import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import component_problems, left_over
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
 
 RELEASES = sorted((pathlib.Path(__file__).parents[5] / "inventories").glob("*/releases/*.yml"))
-LOCAL = yaml.safe_load(next(path for path in RELEASES if path.match("local/releases/2026-11-20.yml")).read_text())
+LOCAL = files.read(next(path for path in RELEASES if path.match("local/releases/2026-11-20.yml"))).content
 
 
 def without(*keys):
@@ -35,7 +35,7 @@ def texts(definition, paths):
 
 @pytest.mark.parametrize("path", RELEASES, ids=lambda path: "%s-%s" % (path.parents[2].name, path.stem))
 def test_no_release_file_has_anything_left_over(path):
-    definition = yaml.safe_load(path.read_text())
+    definition = files.read(path).content
     assert component_problems.problems(definition) == []
     assert left_over.unknown_modules(definition) == {}
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import lint
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lint_places import Places
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
@@ -24,11 +23,11 @@ SITE = {
 
 @pytest.fixture(scope="module")
 def content():
-    return yaml.safe_load(RELEASE.read_text(encoding="utf-8"))
+    return files.read(RELEASE).content
 
 
 def problems(content, name="2026-11-20", others=(), own_series="", **site):
-    release = lint.Release("r.yml", name, content, {"horovod": 7, "module": 9})
+    release = lint.Release("r.yml", name, content, {"horovod": 7, "module": 9}, {})
     asked = lint.Asked(
         {**SITE, **site}, files.specified(), {}, {}, Places({"torchstack_jobs": 3}, {}, "s.yml", {}), [release], others,
         str(TOP / "roles"), own_series)

@@ -47,3 +47,11 @@ def test_words_are_taken_out_of_lists_and_with_the_lines_that_speak_of_them(mode
     section = model.section("rules", ["horovod"])
     assert "orovod" not in section and "# of both" in section
     assert yaml.safe_load(section) == {"rules": {"modules": ["torch", "numpy"], "list": [{"name": "torch"}]}}
+
+
+def test_a_section_of_a_release_that_extends_another_is_the_whole(model, tmp_path):
+    (tmp_path / "s.yml").write_text("extends: r\nrelease: s\nrules:\n  more: [torch, horovod]\n")
+    section = Model(tmp_path / "s.yml").section("rules", ["horovod"])
+    assert yaml.safe_load(section)["rules"] == {
+        "modules": ["torch", "numpy"], "list": [{"name": "torch"}], "more": ["torch"]}
+    assert "- {name: torch}\n" in section

@@ -1,0 +1,171 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Do what bin/lock is called for: make the locks of a release file, tell what changes, or move them into files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import sys
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
+
+from . import groups, split, uv
+
+SAME, CHANGED, FAILED = 0, 1, 2
+
+
+class LockError(Exception):
+    """Why nothing was done, in one sentence."""
+
+
+class Release(NamedTuple):
+    """A release file, and the locks that it has in files."""
+
+    path: pathlib.Path
+    content: dict[str, Any]
+    """with the locks as texts"""
+    lock_files: dict[str, str]
+    """their names, by the dotted path of the key"""
+    asked: dict[str, str]
+    """what these are made of, where a file says it, likewise"""
+    inherited: frozenset[str]
+    """the paths of those that are another release's, which this one extends"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    found = argparse.ArgumentParser(
+        prog="lock", description="Make the locks of a release file by uv. What need not change stays as it is.",
+        epilog="Ends with 0; with 1, after --check, where a lock would change; with 2, where it could do nothing.")
+    found.add_argument("release", type=pathlib.Path, help="the release file")
+    found.add_argument("--upgrade", action="append", default=[], metavar="NAME", help="a package to renew, repeatable")
+    found.add_argument("--upgrade-all", action="store_true", help="renew all packages")
+    found.add_argument("--check", action="store_true", help="change nothing; tell whether a lock would change")
+    found.add_argument("--split", action="store_true", help="only move the release file's locks into files beside it")
+    return found
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the program; returns its exit code."""
+    arguments = parser().parse_args(words)
+    try:
+        if arguments.split:
+            return split_up(arguments.release, arguments.check)
+        return renew(read(arguments.release), arguments.upgrade, arguments.upgrade_all, arguments.check)
+    except (LockError, uv.UvError, ValueError) as error:
+        print("lock: %s" % error, file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("\nlock: nothing was changed.", file=sys.stderr)
+        return 130
+
+
+def read(path: pathlib.Path) -> Release:
+    """Read a release file with its locks. Raises LockError, ValueError: it cannot be read, or has locks in itself."""
+    if not path.is_file():
+        raise LockError(release_file.absence(path, path.parent.parent.name))
+    content, _lines, files, inherited = release_file.read(path, new_locks=True)
+    inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
+    if inline:
+        raise LockError("%s has locks in itself, such as %s; move them into files first: bin/lock --split %s" % (
+            path, inline[0], path))
+    asked = {}
+    for key, name in files.items():
+        beside = (path.parent / name).with_suffix(".in")
+        if beside.is_file():
+            asked[key] = beside.read_text(encoding="utf-8")
+    return Release(path, content, files, asked, inherited & set(files))
+
+
+def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bool) -> int:
+    """Make all locks anew, and write those that change, after all of them are there.
+
+    Raises UvError, LockError, ValueError: one cannot be made, and none was written.
+    """
+    before = {lock.path: lock.value for lock in locks.texts(release.content) if lock.path in release.lock_files}
+    known = {block.name for path, text in before.items() if not path.startswith("base.lock")
+             for block in groups.blocks(text)}
+    strange = [name for name in upgrade if canonical(name) not in known]
+    if strange:
+        raise LockError("No lock of %s has '%s'; a package that is new goes into a file such as base.in." % (
+            release.path.name, strange[0]))
+    program, after = uv.program(), {}
+    for group in groups.groups(release.content, release.asked, release.lock_files):
+        if release.inherited.issuperset(group.paths):
+            continue
+        print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
+        held = "".join(before[path] for path in group.paths)
+        resolved = groups.blocks(uv.resolve(program, group, held, upgrade, upgrade_all), group.pythons)
+        found, left = groups.deal(group, before, resolved)
+        after.update(found)
+        for name in left:
+            print("  left out: %s, as %s" % (name, group.strange))
+    left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
+    for path, reason in {**groups.left_alone(release.content), **left_alone}.items():
+        print("Left as it is: %s, as %s." % (release.lock_files[path], reason))
+    return _tell_and_write(release, before, after, check)
+
+
+def _tell_and_write(
+    release: Release, before: Mapping[str, str], after: Mapping[str, str], check: bool
+) -> int:
+    changed = {path: text for path, text in after.items() if text != before[path]}
+    for path in sorted(release.inherited & set(changed)):
+        raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): give %s a file "
+                        "of its own there." % (release.lock_files[path], release.path.name,
+                                               ", ".join(groups.changes(before[path], changed[path])), path))
+    for path, text in changed.items():
+        print("%s:" % release.lock_files[path])
+        for line in groups.changes(before[path], text):
+            print("  " + line)
+    if not changed:
+        print("All locks of %s are as they have to be." % release.path.name)
+        return SAME
+    if check:
+        print("Would change: %d of %d locks." % (len(changed), len(after)))
+        return CHANGED
+    for path, text in changed.items():
+        _replace(release.path.parent / release.lock_files[path], text)
+    print("Written: %d of %d locks." % (len(changed), len(after)))
+    return SAME
+
+
+def split_up(path: pathlib.Path, check: bool) -> int:
+    """Move the locks of a release file into files beside it. Raises LockError, ValueError: nothing was changed."""
+    if not path.is_file():
+        raise LockError(release_file.absence(path, path.parent.parent.name))
+    text = path.read_text(encoding="utf-8")
+    content, _lines = release_file.parse(text)
+    found = split.split(text, content, path.stem)
+    if not found.files:
+        print("%s has no lock in itself." % path)
+        return SAME
+    there = [name for name in found.files if (path.parent / name).exists()]
+    if there:
+        raise LockError("%s is there already; remove it, or name it in the release file." % (path.parent / there[0]))
+    again, _lines = release_file.parse(found.text)
+    for lock in locks.texts(again):
+        lock.put(found.files.get(lock.value, lock.value))
+    if digest_of(again) != digest_of(content):
+        raise LockError("%s would not say the same any more; move its locks by hand." % path)
+    print("%s: %d lines instead of %d, and files in %s/: %d." % (
+        path.name, found.text.count("\n"), text.count("\n"), path.stem, len(found.files)))
+    if check:
+        return CHANGED
+    for name, lock_text in found.files.items():
+        _replace(path.parent / name, lock_text)
+    _replace(path, found.text)
+    return SAME
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
