@@ -16,8 +16,9 @@ description:
     Of a site with one module system, it is the one kind that this one reads, and a file of the other kind is removed.
     M(hpcml.torchstack.modulefile_verify) loads and unloads them, M(hpcml.torchstack.modulefile_publish) makes the same
     bytes visible.
-  - What the module does to an environment is undone when it is unloaded, whatever the user had there before, with Lmod
-    8.6 or later and with Environment Modules 4 and 5. See O(description) for the limits.
+  - What the module does to an environment is undone when it is unloaded, whatever the user had there before and
+    whichever modules were loaded and unloaded meanwhile, with Lmod 8.6 or later and with Environment Modules 4 and 5.
+    See O(description) for the limits.
   - The same description gives the same bytes, whenever and wherever.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
@@ -167,6 +168,13 @@ options:
         description: What users are told when they load the module.
         type: str
         default: ""
+  finished:
+    description:
+      - The release is finished. Where its description is the same, its files stay as they were verified, so that what
+        it was accepted with does not change when this collection writes modulefiles in another way.
+    type: bool
+    default: false
+    version_added: 0.3.0
 seealso:
   - module: hpcml.torchstack.modulefile_verify
   - module: hpcml.torchstack.modulefile_publish
@@ -231,6 +239,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
     relative_path,
     render,
     stage_directory,
+    verified_texts,
     write_file,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import OPTION, release_syntaxes
@@ -254,6 +263,8 @@ def run(module: AnsibleModule) -> dict:
     paths = {syntax: path for syntax, path in places.items() if syntax in wanted}
     paths["description"] = os.path.join(stage, DESCRIPTION)
     texts = {**rendered, "description": json.dumps(description, indent=2, sort_keys=True) + "\n"}
+    if module.params["finished"] and read_bytes(paths["description"]) == texts["description"].encode("utf-8"):
+        texts.update(verified_texts(stage))
     written, diff = [], []
     for key, path in paths.items():
         before, after = read_bytes(path), texts[key].encode("utf-8")
@@ -299,6 +310,7 @@ def main() -> None:
     choices = {"type": "list", "elements": "dict", "default": [], "options": choice}
     run_module(run, {
         **RELEASE, **OPTION,
+        "finished": {"type": "bool", "default": False},
         "description": {
             "type": "dict", "required": True, "options": {
                 "name": required, "version": required, "prefix": required, "external": texts, "help": text,

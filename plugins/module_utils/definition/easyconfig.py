@@ -14,7 +14,6 @@ import re
 from typing import Any, Mapping
 
 from ..modulefiles.description import comment_lines, normalise
-from ..modulefiles.layout import saved_prefix
 from ..modulefiles.lua import quoted as lua_quoted
 from ..modulefiles.lua import render_lua, whatis_lines
 from ..modulefiles.module_system import is_bookkeeping
@@ -48,7 +47,7 @@ def parameters(raw: Mapping[str, Any], base: Mapping[str, Any], release: str) ->
     description = normalise(raw)
     version, suffix = versions(release)
     carried, rest = _shared(description, base)
-    footers = _footers(rest, description["name"], base["prefix"])
+    footers = _footers(rest, base["prefix"])
     return {
         "file": "%s-%s" % (base["name"], release),
         "name": literal(base["name"]), "version": literal(version), "versionsuffix": literal(suffix),
@@ -84,13 +83,13 @@ def _shared(description: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[di
     return carried, rest
 
 
-def _footers(rest: Mapping[str, Any], name: str, prefix: str) -> dict[str, str]:
+def _footers(rest: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """Write the end of EasyBuild's module in both syntaxes: our modulefile without its head."""
-    saved, head = saved_prefix(name), len(whatis_lines(rest))
+    head = len(whatis_lines(rest))
     lua = ["remove_path(%s, %s)" % (lua_quoted(variable), lua_quoted(prefix + place)) for variable, place in _guesses()]
-    lua += render_lua(rest, "", saved).splitlines()[head:]
+    lua += render_lua(rest, "").splitlines()[head:]
     tcl = ["remove-path %s %s" % (variable, tcl_quoted(prefix + place)) for variable, place in _guesses()]
-    tcl += render_tcl(rest, "", saved).splitlines()[head + 1:]
+    tcl += render_tcl(rest, "").splitlines()[head + 1:]
     return {key: _resolvable("\n".join(lines) + "\n", prefix) for key, lines in (("lua", lua), ("tcl", tcl))}
 
 

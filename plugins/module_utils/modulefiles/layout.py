@@ -16,7 +16,7 @@ import stat
 from typing import Mapping, Sequence
 
 from ..core.errors import StackError
-from ..core.files import write_atomic
+from ..core.files import read_json, write_atomic
 from .lua import quoted as lua_quoted
 from .lua import render_lua
 from .tcl import quoted as tcl_quoted
@@ -152,13 +152,19 @@ def render(description: Mapping, release: str) -> dict[str, str]:
 def render_under(description: Mapping, title: str, source: str) -> dict[str, str]:
     """Render both under a header, which says what the file is (``title``) and what it is written from."""
     header = "%s, %s.\nChanges made here are lost: the file is written anew from %s." % (title, MAKER, source)
-    saved = saved_prefix(description["name"])
-    return {"tcl": render_tcl(description, header, saved), "lmod": render_lua(description, header, saved)}
+    return {"tcl": render_tcl(description, header), "lmod": render_lua(description, header)}
 
 
-def saved_prefix(name: str) -> str:
-    """Return the start of the names under which the module ``name`` keeps what the user had."""
-    return "__%s_SAVED_" % re.sub(r"[^A-Z0-9]", "_", name.upper())
+def verified_texts(stage: str) -> dict[str, str]:
+    """Return the staged modulefiles by syntax that are byte for byte those that were verified with success."""
+    record = read_json(os.path.join(stage, RECORD))
+    found: dict[str, str] = {}
+    if isinstance(record, dict) and record.get("passed") is True:
+        for syntax, entry in record["files"].items():
+            content = read_bytes(os.path.join(stage, entry["path"]))
+            if content is not None and digest(content) == entry["sha256"]:
+                found[syntax] = content.decode("utf-8")
+    return found
 
 
 def digest(content: bytes) -> str:

@@ -3,49 +3,43 @@
 """Render a description as a Lua modulefile, for Lmod 8.6 and later. Pure.
 
 Lmod reverses a modulefile on unload by giving its functions the opposite meaning: ``setenv`` unsets, ``prepend_path``
-removes, ``pushenv`` brings back what it saved. That is enough for ordinary values. It is not for these:
+removes, ``pushenv`` brings back what it saved. That does not give back what was there before:
 
-- ``pushenv`` keeps values as base64: it loses an empty one, damages what is not ASCII, and loses the end of one whose
-  base64 form ends in a slash;
-- ``prepend_path`` drops repeated and empty entries, and rewrites paths that are not in their shortest form, of the
-  whole variable, and an entry that the user already had is gone after unload.
+- ``setenv`` knows nothing of it, and ``pushenv`` takes the latest off its stack, whoever put it there: it brings back
+  values of modules that are gone, as where Lmod replaces one of the same family. It also keeps values as base64, and
+  loses an empty one, damages what is not ASCII, and loses the end of one whose base64 form ends in a slash;
+- ``prepend_path`` counts who brought an entry, so that entries are left to Lmod; but it drops repeated and empty
+  entries, rewrites paths that are not in their shortest form, of the whole variable, and moves entries that the user
+  already had.
 
-For those the file keeps the user's value under a name of its own and sets it again through Lmod's table of variables,
-which an unloading modulefile reaches by no documented function. A Lmod without that table gets the ordinary way.
+So the file keeps, for each variable, what was there before it and what it set, in one variable that all modules of this
+kind share, and sets a former value again through Lmod's table of variables, which an unloading modulefile reaches by no
+documented function. A Lmod without that table gets the ordinary way.
 """
 
 from __future__ import annotations
 
 import re
-from types import ModuleType
 from typing import Mapping
 
-from . import lua_helpers
 from .description import (
     comment_lines,
     first_files,
     parse_value,
     search_paths,
 )
+from .lua_helpers import FIRST_FILE, HELPERS
+
+KEPT = "__TORCHSTACK_BEFORE_"
+"""Start of the names of variables in which modules keep what was there before them; the same for all of them."""
 
 _PLAIN = re.compile("[\\n\\t\\x20-\\x7e\\x80-\U0010ffff]*\\Z")
 
 
-def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
-    """Return the functions that a modulefile begins with.
-
-    One that does not depend on others, or choose among files, has the bytes that it always had, as a finished release
-    is accepted with them.
-    """
-    return filled_helpers(lua_helpers, quoted(saved), dependencies, files)
-
-
-def filled_helpers(source: ModuleType, saved: str, dependencies: bool, files: bool) -> str:
-    """Put the text of helpers together from the parts in a module, those that are needed."""
-    text = source.HELPERS.replace("@FIRST_FILE@", source.FIRST_FILE if files else "")
-    text = text.replace("@LEFT_OF@", source.LEFT_OF if dependencies else "")
-    text = text.replace("@REST@", source.REST_AFTER_DEPENDENCIES if dependencies else source.REST)
-    return text.replace("@SAVED@", saved)
+def filled_helpers(helpers: str, name: str, first_file: str) -> str:
+    """Return the functions that a modulefile begins with; ``name`` is quoted, ``first_file`` has the one for files."""
+    text = helpers.replace("@FIRST_FILE@", first_file)
+    return text.replace("@ME@", name).replace("@KEPT@", '"%s"' % KEPT)
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
@@ -81,7 +75,7 @@ def value_of(text: str) -> str:
         for kind, content in parse_value(text))
 
 
-def render_lua(description: Mapping, header: str, saved: str) -> str:
+def render_lua(description: Mapping, header: str) -> str:
     """Return the Lua modulefile of a description without faults; ``header`` has one sentence per line."""
     lines = ["-- " + line for line in header.splitlines()]
     if description["help"]:
@@ -100,7 +94,8 @@ def render_lua(description: Mapping, header: str, saved: str) -> str:
         for name, (before, after) in search_paths(description).items())
     files = first_files(description)
     if work or files:
-        lines.extend(helpers(saved, bool(description["depends_on"]), bool(files)).splitlines())
+        lines.extend(filled_helpers(
+            HELPERS, quoted(description["name"]), FIRST_FILE if files else "").splitlines())
         lines.append("")
     for entry in files:
         lines.extend(_first_file_lines(entry, description))

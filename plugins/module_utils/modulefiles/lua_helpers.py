@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 HELPERS = r"""
-local SAVED = @SAVED@
+local ME = @ME@
 
 -- What the user's environment says, when the module is loaded.
 local function from_environment(name)
@@ -22,91 +22,198 @@ local function variables()
    return found and type(result) == "table" and result or nil
 end
 
-local function put_back(name, value)
-   setenv(SAVED .. name, "")
-   setenv(name, "")
-   local reached, target = pcall(function() return variables()[name] end)
-   if value and reached and target then target:set(value) end
-end
-
--- Values that pushenv would not bring back as they were.
-local function needs_copy(value)
-   return value == "" or value:find("[\128-\255]") or (#value % 3 == 0 and value:byte(-1) % 64 == 63)
+-- Give a variable a value, or none with false or nil, while loading and while unloading.
+local function assign(name, value)
+   if mode() == "load" then
+      if value then setenv(name, value) else unsetenv(name) end
+   else
+      setenv(name, "")
+      if value then variables()[name]:set(value) end
+   end
 end
 
 -- Values that Lmod does not quote cannot be given back: the shell would run the second line of one with a line break,
 -- and zsh would replace =name by a program.
 local function can_keep(value)
-   return not value:find("\n", 1, true) and not (myShellName() == "zsh" and (":" .. value):find("[:=]="))
+   return value and not value:find("\n", 1, true) and not (myShellName() == "zsh" and (":" .. value):find("[:=]="))
 end
 
--- Set a variable (or unset it, with false) until unload brings back what the user had.
+-- What modules like this one keep of a variable, in the order of their loading: for each its name and those of modules
+-- that what was there before may be from; the lengths of that and of what it set, - for nothing, and both texts.
+local function layers_of(name)
+   local layers, text, place = {}, os.getenv(@KEPT@ .. name) or "", 1
+   while true do
+      local who, from, before, given, start = text:match("^([^:,]+)([^:]*):([%d-]+):([%d-]+):()", place)
+      if not who then return layers end
+      local first, second = tonumber(before), tonumber(given)
+      local middle = start + (first or 0)
+      place = middle + (second or 0)
+      layers[#layers + 1] = {
+         who = who, from = from, before = first and text:sub(start, middle - 1),
+         given = second and text:sub(middle, place - 1)}
+   end
+end
+
+local function keep(name, layers)
+   local parts = {}
+   for _, layer in ipairs(layers) do
+      local before, given = layer.before or "", layer.given or ""
+      parts[#parts + 1] = ("%s%s:%s:%s:%s%s"):format(
+         layer.who, layer.from, layer.before and #before or "-", layer.given and #given or "-", before, given)
+   end
+   assign(@KEPT@ .. name, parts[1] and table.concat(parts))
+end
+
+-- The loaded modules whose files have the name of a variable, each after a comma. In a swap, what the environment says
+-- of loaded modules is what it said before.
+local function setters(name)
+   local found, files = "", (os.getenv("_LMFILES_") or ""):gmatch("[^:]+")
+   for module in (os.getenv("LOADEDMODULES") or ""):gmatch("[^:]+") do
+      local stream = io.open(files() or "")
+      local text = stream and stream:read("*a") or name
+      if stream then stream:close() end
+      if isloaded(module) and text:find("%f[%w_]" .. name .. "%f[^%w_]") then found = found .. "," .. module end
+   end
+   return found
+end
+
+local function add_layer(name, before, given, from)
+   local layers = layers_of(name)
+   layers[#layers + 1] = {
+      who = ME, from = from, before = can_keep(before) and before, given = can_keep(given) and given}
+   keep(name, layers)
+end
+
+-- Whether what was there before is the user's, or of modules that are still loaded.
+local function is_current(layer)
+   for module in (layer.from or ""):gmatch("[^,]+") do
+      if not isloaded(module) then return false end
+   end
+   return true
+end
+
+-- Take this module's layer away. The next module gets what was before this one; without a next one, it was the last.
+local function take_layer(name)
+   local layers = layers_of(name)
+   for i, layer in ipairs(layers) do
+      if layer.who == ME then
+         table.remove(layers, i)
+         if layers[i] then layers[i].before, layers[i].from = layer.before, layer.from end
+         keep(name, layers)
+         return layer, layers[i] == nil, layers, i
+      end
+   end
+   return nil, #layers == 0
+end
+
+-- Set a variable (or unset it, with false) until unload brings back what was there before. What others made of it since
+-- is left to them.
 local function replace(name, value)
-   local before, copy = os.getenv(name), os.getenv(SAVED .. name)
-   if mode() == "unload" and copy then
-      put_back(name, copy)
-   elseif mode() == "load" and before and (needs_copy(before) and variables() or not can_keep(before)) then
-      if can_keep(before) then setenv(SAVED .. name, before) end
+   local now = os.getenv(name)
+   if mode() == "unload" and variables() then
+      local layer, last = take_layer(name)
+      local given = value or nil
+      if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
+      if last and (now == given or value and not can_keep(value)) then
+         assign(name, is_current(layer) and layer.before)
+      end
+   elseif mode() == "load" and variables() then
+      add_layer(name, now, value, now and setters(name) or "")
       if value then setenv(name, value) else unsetenv(name) end
    else
       pushenv(name, value)
    end
 end
 
-@FIRST_FILE@local function entries_of(text)
-   local entries = {}
-   if text ~= "" then
-      for entry in (text .. ":"):gmatch("([^:]*):") do entries[#entries + 1] = entry end
+@FIRST_FILE@-- The entries of a search path as Lmod has them: each once, in its shortest form.
+local function entries_of(text)
+   local entries, seen = {}, {}
+   for entry in (text .. ":"):gmatch("([^:]*):") do
+      entry = entry:gsub("//+", "/"):gsub("/%./", "/"):gsub("/%.$", ""):gsub("(.)/$", "%1")
+      if entry ~= "" and not seen[entry] then
+         entries[#entries + 1] = entry
+         seen[entry] = true
+      end
    end
-   return entries
-end
-
-local function set_of(...)
-   local set = {}
-   for _, list in ipairs({...}) do
-      for _, entry in ipairs(list) do set[entry] = true end
-   end
-   return set
+   return entries, seen
 end
 
 -- Search paths from which prepend_path and append_path can be taken back without a trace.
 local function is_reversible(text, own)
-   local seen = {}
-   for _, entry in ipairs(entries_of(text)) do
-      local shortest = not (entry:find("//", 1, true) or (entry .. "/"):find("/%.%.?/") or entry:find("./$"))
-      if seen[entry] or own[entry] or not shortest or entry:sub(1, 1) ~= "/" then return false end
-      seen[entry] = true
+   local entries = entries_of(text)
+   for _, entry in ipairs(entries) do
+      if own[entry] or entry:sub(1, 1) ~= "/" then return false end
    end
-   return text ~= "" and not text:find("\n", 1, true)
+   return text ~= "" and table.concat(entries, ":") == text
 end
 
-local function joined(before, text, after, own)
-   local entries = {}
-   for _, entry in ipairs(before) do entries[#entries + 1] = entry end
-   for _, entry in ipairs(entries_of(text)) do
-      if not own[entry] then entries[#entries + 1] = entry end
+-- Where an entry goes into a list: before what came after it in another list, else after what came before it there.
+local function place_in(order, former, at)
+   local places = {}
+   for i, entry in ipairs(order) do places[entry] = i end
+   for i = at + 1, #former do
+      if places[former[i]] then return places[former[i]] end
    end
-   for _, entry in ipairs(after) do entries[#entries + 1] = entry end
-   return table.concat(entries, ":")
+   for i = at - 1, 1, -1 do
+      if places[former[i]] then return places[former[i]] + 1 end
+   end
 end
 
-@LEFT_OF@-- Add directories before and after the user's own, until unload takes them away.
-local function extend(name, before, after)
-   local own, current, copy = set_of(before, after), os.getenv(name), os.getenv(SAVED .. name)
-   if mode() == "unload" and copy then
-      if current == joined(before, copy, after, own) then
-         put_back(name, copy)
-      else
-@REST@
-         put_back(name, rest ~= "" and rest)
+-- Put own entries that are still there, as the user or another module has them too, where they were before. Where
+-- nothing else has changed since then, the former text comes back as it was.
+local function give_back(name, before, own)
+   local variable = variables()[name]
+   if not variable or not variable.nodups then return end
+   local left, is_left = entries_of(os.getenv(name) or "")
+   local former, was_there = entries_of(before)
+   local order, now = {}, {}
+   for _, entry in ipairs(left) do
+      now[entry] = #order + 1
+      if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
+   end
+   for i, entry in ipairs(former) do
+      if own[entry] and is_left[entry] then table.insert(order, place_in(order, former, i) or now[entry], entry) end
+   end
+   local shortest = table.concat(order, ":")
+   if shortest ~= table.concat(left, ":") then
+      for i, entry in ipairs(order) do
+         local found = variable.tbl[entry]
+         if found then found.idxA = {{variable.imax + i, found.idxA[1] and found.idxA[1][2] or 0}} end
       end
-   elseif mode() == "load" and current and can_keep(current)
-         and not is_reversible(current, own) and variables() then
-      setenv(SAVED .. name, current)
-      setenv(name, joined(before, current, after, own))
-   else
-      for i = #before, 1, -1 do prepend_path(name, before[i]) end
-      for i = 1, #after do append_path(name, after[i]) end
+      variable.imax = variable.imax + #order
+   end
+   if shortest == table.concat(former, ":") then
+      local expand = variable.expand
+      function variable:expand()
+         local text, kind, priorities, counts = expand(self)
+         if table.concat(entries_of(text or ""), ":") == shortest then text = before end
+         return text, kind, priorities, counts
+      end
+   end
+   -- Taking away what is not there makes Lmod put the entries together anew.
+   variable:remove("/dev/null")
+end
+
+-- Add directories before and after the user's own, until unload takes them away.
+local function extend(name, before, after)
+   local own, now = {}, os.getenv(name)
+   for _, list in ipairs({before, after}) do
+      for _, entry in ipairs(list) do own[entry] = true end
+   end
+   if mode() == "load" and now and can_keep(now) and variables() then
+      if layers_of(name)[1] or not is_reversible(now, own) then
+         add_layer(name, now, table.concat(before, ":") .. ":" .. table.concat(after, ":"), "")
+      end
+   end
+   for i = #before, 1, -1 do prepend_path(name, before[i]) end
+   for i = 1, #after do append_path(name, after[i]) end
+   if mode() == "unload" and variables() then
+      local layer, _, layers, above = take_layer(name)
+      -- What a module that was loaded later brings too, stays where that one put it.
+      for i = above or 1, layer and #layers or 0 do
+         for _, entry in ipairs(entries_of(layers[i].given or "")) do own[entry] = nil end
+      end
+      if layer and layer.before then give_back(name, layer.before, own) end
    end
 end
 """
@@ -122,32 +229,3 @@ local function first_file(candidates, missing)
 end
 
 """
-
-REST = r"""         for _, entry in ipairs(entries_of(copy)) do own[entry] = nil end
-         local rest = joined({}, current or "", {}, own)"""
-
-LEFT_OF = r"""-- What is left of a search path that was changed meanwhile, as by modules that this one depends on and
--- that go before it: entries that the user had already are put back after those that they came after.
-local function left_of(current, copy, own)
-   local entries, place = {}, 0
-   for _, entry in ipairs(entries_of(current)) do
-      if not own[entry] then entries[#entries + 1] = entry end
-   end
-   for _, entry in ipairs(entries_of(copy)) do
-      if own[entry] then
-         place = place + 1
-         table.insert(entries, place, entry)
-      else
-         for i = place + 1, #entries do
-            if entries[i] == entry then
-               place = i
-               break
-            end
-         end
-      end
-   end
-   return table.concat(entries, ":")
-end
-
-"""
-REST_AFTER_DEPENDENCIES = '         local rest = left_of(current or "", copy, own)'

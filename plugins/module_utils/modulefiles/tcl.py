@@ -3,16 +3,16 @@
 """Render a description as a Tcl modulefile, for Environment Modules 4 and 5. Pure.
 
 Environment Modules reverses a modulefile on unload: ``setenv`` unsets, ``prepend-path`` removes, and ``unsetenv NAME
-VALUE`` sets. The file keeps what the user had under a name of its own and gives it back by the latter. ``pushenv``
-(5.1 and later) is not used: it keeps its stack as one colon-separated variable, and a value with a colon in it, such
-as any address of a proxy, comes back cut off at the colon.
+VALUE`` sets. By the latter the file gives back what was there before, kept as :mod:`.lua` keeps it. ``pushenv`` (5.1
+and later) is not used: it keeps its stack as one colon-separated variable, and a value with a colon in it, such as any
+address of a proxy, comes back cut off at the colon. ``setenv`` of a search path is not used alone: it throws away the
+counts by which entries are known that several modules bring.
 """
 
 from __future__ import annotations
 
 from typing import Mapping
 
-from . import tcl_helpers
 from .description import (
     comment_lines,
     first_files,
@@ -20,14 +20,11 @@ from .description import (
     search_paths,
 )
 from .lua import filled_helpers, whatis_lines
+from .tcl_helpers import FIRST_FILE, VALUES
+from .tcl_path_helpers import SEARCH_PATHS
 
 _ESCAPES = {char: "\\" + char for char in '\\"$[]{}'}
 _ESCAPES.update({"\n": "\\n", "\t": "\\t"})
-
-
-def helpers(saved: str, dependencies: bool, files: bool = False) -> str:
-    """Return the procedures that a modulefile begins with; see :func:`.lua.helpers`."""
-    return filled_helpers(tcl_helpers, saved, dependencies, files)
 
 
 def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
@@ -38,6 +35,17 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
         lines.extend("# " + reason for reason in comment_lines(description, name))
         lines.append("replace %s $file" % name)
     return lines
+
+
+def _family_lines(family: str) -> list[str]:
+    """Return the lines of a family. Where it is taken, Environment Modules advises to unload a module of its name."""
+    variable = "env(MODULES_FAMILY_%s)" % family.upper()
+    return [
+        "if {[module-info mode load] && [info exists %s] && [is-loaded $%s]} {" % (variable, variable),
+        '   puts stderr "Of the family %s one module can be loaded, and $%s is: '
+        'module switch $%s [module-info name]"' % (family, variable, variable), "}",
+        "if {[llength [info commands family]]} {", "   family %s" % quoted(family), "} else {",
+        "   conflict %s" % quoted(family), "}"]
 
 
 def quoted(text: str) -> str:
@@ -53,7 +61,7 @@ def value_of(text: str) -> str:
         for kind, content in parse_value(text))
 
 
-def render_tcl(description: Mapping, header: str, saved: str) -> str:
+def render_tcl(description: Mapping, header: str) -> str:
     """Return the Tcl modulefile of a description without faults; ``header`` has one sentence per line."""
     lines = ["#%Module1.0"]
     lines.extend("# " + line for line in header.splitlines())
@@ -64,9 +72,7 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
     lines.extend("module-whatis %s" % quoted(line) for line in whatis_lines(description))
     lines.append("conflict %s" % quoted(description["name"]))
     if description["family"]:
-        family = quoted(description["family"])
-        lines += ["if {[llength [info commands family]]} {", "   family %s" % family, "} else {",
-                  "   conflict %s" % family, "}"]
+        lines.extend(_family_lines(description["family"]))
     lines.extend("conflict %s" % quoted(name) for name in description["conflicts"])
     lines.extend("module load %s" % quoted(name) for name in description["depends_on"])
     work = [(name, "replace %s %s" % (name, value_of(description["setenv"][name])))
@@ -79,7 +85,8 @@ def render_tcl(description: Mapping, header: str, saved: str) -> str:
         for name, (before, after) in search_paths(description).items())
     files = first_files(description)
     if work or files or description["functions"]:
-        lines.extend(helpers(saved, bool(description["depends_on"]), bool(files)).splitlines())
+        lines.extend(filled_helpers(
+            VALUES + SEARCH_PATHS, quoted(description["name"]), FIRST_FILE if files else "").splitlines())
         lines.append("")
     for entry in files:
         lines.extend(_first_file_lines(entry, description))

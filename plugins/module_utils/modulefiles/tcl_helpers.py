@@ -1,64 +1,82 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Define the procedures that a Tcl modulefile begins with, as Tcl text."""
+"""Define the procedures for values that a Tcl modulefile begins with, as Tcl text."""
 
 from __future__ import annotations
 
-HELPERS = r"""
-set saved @SAVED@
+VALUES = r"""
+set me @ME@
+set kept @KEPT@
+
+# Whether a module is loaded by Environment Modules. Lmod, which reads this file too, says that it is Lmod.
+proc loads {} {
+   global ModuleTool
+   return [expr {[module-info mode load] && !([info exists ModuleTool] && $ModuleTool eq "Lmod")}]
+}
+
+# What a variable holds, as a list of one value, or of none.
+proc held {name} {
+   global env
+   if {![info exists env($name)]
+         || ([loads] || [module-info mode unload]) && [getenv $name "\n"] eq "\n"} {
+      return {}
+   }
+   return [list $env($name)]
+}
+
+# The same, but for a value that lives on only until the end of this run, as the module that set it was unloaded in it.
+# Of such a variable Environment Modules takes no entry away; of another one it writes the counts of entries anew.
+proc settled {name} {
+   global env
+   set now [held $name]
+   if {![llength $now]} {
+      return {}
+   }
+   set shares [list __MODULES_SHARE_$name ${name}_modshare]
+   foreach share $shares {
+      set env($share) "?"
+   }
+   if {[module-info mode unload]} {
+      prepend-path -d "\n" $name "not there"
+   } else {
+      remove-path -d "\n" $name "not there"
+   }
+   foreach share $shares {
+      if {[info exists env($share)] && $env($share) eq "?"} {
+         unset env($share)
+      } else {
+         set counted 1
+         assign $share {}
+      }
+   }
+   if {[info exists counted]} {
+      return $now
+   }
+}
 
 # What the user's environment says, when the module is loaded.
 proc from_environment {name} {
-   global env
-   if {[info exists env($name)] && $env($name) ne ""} {
-      return $env($name)
-   }
-   if {[module-info mode load]} {
+   set value [lindex [held $name] 0]
+   if {$value eq "" && [module-info mode load]} {
       error "the environment variable $name is needed and is not set"
    }
-   return ""
+   return $value
 }
 
-# While unloading: give a variable the value that it had.
-proc put_back {name value} {
-   global saved
-   setenv $saved$name ""
-   forget $saved$name
-   unsetenv $name $value
-}
-
-# While unloading, Environment Modules lets a variable that it takes away live on for the rest of its run. In a switch
-# the next modulefile would take it for the user's.
-proc forget {name} {
+# Give a variable a value, or none with an empty list, while loading and while unloading.
+proc assign {name value} {
    global env
-   if {[module-info mode unload] && [info exists env($name)]} {
-      unset env($name)
+   if {[module-info mode unload] && [lindex $value 0] eq ""} {
+      setenv $name ""
+      unset -nocomplain env($name)
    }
-}
-
-# Set a variable until unload brings back what the user had.
-proc replace {name value} {
-   global env saved
-   if {[module-info mode unload] && [info exists env($saved$name)]} {
-      put_back $name $env($saved$name)
-      return
+   if {[module-info mode unload] && [llength $value]} {
+      unsetenv $name [lindex $value 0]
+   } elseif {[loads] && [llength $value]} {
+      setenv $name [lindex $value 0]
+   } elseif {[loads] && [llength [held $name]]} {
+      unsetenv $name
    }
-   keep $name
-   setenv $name $value
-   forget $name
-}
-
-# Take a variable away until unload brings it back.
-proc without {name} {
-   global env saved
-   if {[module-info mode unload]} {
-      if {[info exists env($saved$name)]} {
-         put_back $name $env($saved$name)
-      }
-      return
-   }
-   keep $name
-   unsetenv $name
 }
 
 # Values that the module command does not quote cannot be given back: the shell would run the second line of one with a
@@ -78,10 +96,138 @@ proc can_keep {value} {
    return 1
 }
 
-proc keep {name} {
-   global env saved
-   if {[module-info mode load] && [info exists env($name)] && [can_keep $env($name)]} {
-      setenv $saved$name $env($name)
+proc kept_of {value} {
+   if {[llength $value] && [can_keep [lindex $value 0]]} {
+      return $value
+   }
+}
+
+# What modules like this one keep of a variable, in the order of their loading: for each its name and those of modules
+# that what was there before may be from; the lengths of that and of what it set, - for nothing, and both texts.
+proc layers_of {name} {
+   global kept
+   set layers {}
+   set text [lindex [held $kept$name] 0]
+   while {[regexp {^([^:,]+)([^:]*):(\d+|-):(\d+|-):(.*)$} $text -> who from first second text]} {
+      set layer [list $who $from]
+      foreach length [list $first $second] {
+         if {$length eq "-"} {
+            lappend layer {}
+         } else {
+            lappend layer [list [string range $text 0 [expr {$length - 1}]]]
+            set text [string range $text $length end]
+         }
+      }
+      lappend layers $layer
+   }
+   return $layers
+}
+
+proc keep {name layers} {
+   global kept
+   set text ""
+   foreach layer $layers {
+      lassign $layer who from before given
+      append who $from
+      foreach value [list $before $given] {
+         append who ":" [expr {[llength $value] ? [string length [lindex $value 0]] : "-"}]
+      }
+      append text $who ":" [lindex $before 0] [lindex $given 0]
+   }
+   if {$text eq ""} {
+      assign $kept$name {}
+   } else {
+      assign $kept$name [list $text]
+   }
+}
+
+# The loaded modules whose files have the name of a variable, each after a comma.
+proc setters {name} {
+   set found ""
+   foreach module [split [lindex [held LOADEDMODULES] 0] ":"] file [split [lindex [held _LMFILES_] 0] ":"] {
+      set text $name
+      catch {
+         set stream [open $file]
+         set text [read $stream]
+         close $stream
+      }
+      if {[regexp "(^|\\W)${name}(\\W|\$)" $text]} {
+         append found "," $module
+      }
+   }
+   return $found
+}
+
+proc add_layer {name before given from} {
+   global me
+   keep $name [concat [layers_of $name] [list [list $me $from [kept_of $before] [kept_of $given]]]]
+}
+
+# Whether what was there before is the user's, or of modules that are still loaded.
+proc is_current {from} {
+   foreach module [lrange [split $from ","] 1 end] {
+      if {![is-loaded $module]} {
+         return 0
+      }
+   }
+   return 1
+}
+
+# Take this module's layer away, and return it with whether it was the last one, and those of later modules. The next
+# module gets what was before this one.
+proc take_layer {name} {
+   global me
+   set layers [layers_of $name]
+   set place [lsearch -exact -index 0 $layers $me]
+   if {$place < 0} {
+      return [list {} {} {} [expr {[llength $layers] == 0}] {}]
+   }
+   lassign [lindex $layers $place] who from before given
+   set layers [lreplace $layers $place $place]
+   if {$place < [llength $layers]} {
+      lset layers $place 1 $from
+      lset layers $place 2 $before
+   }
+   keep $name $layers
+   return [list $from $before $given [expr {$place == [llength $layers]}] [lrange $layers $place end]]
+}
+
+# Set a variable until unload brings back what was there before. What others made of it since is left to them.
+proc replace {name value} {
+   change $name [list $value]
+}
+
+# Take a variable away until unload brings it back.
+proc without {name} {
+   change $name {}
+}
+
+proc change {name value} {
+   if {[module-info mode unload]} {
+      lassign [take_layer $name] from before given last
+      if {[llength $value] && ![can_keep [lindex $value 0]]} {
+         set given [held $name]
+      }
+      if {$last && [settled $name] eq $given} {
+         if {![is_current $from]} {
+            set before {}
+         }
+         assign $name $before
+      }
+      return
+   }
+   if {[loads]} {
+      set now [settled $name]
+      if {[llength $now]} {
+         add_layer $name $now $value [setters $name]
+      } else {
+         add_layer $name {} $value ""
+      }
+   }
+   if {[llength $value]} {
+      setenv $name [lindex $value 0]
+   } else {
+      unsetenv $name
    }
 }
 
@@ -91,65 +237,7 @@ proc can_define {} {
       && (![module-info shell zsh] || [llength [info commands pushenv]])}]
 }
 
-@FIRST_FILE@proc entries_of {text} {
-   return [split $text ":"]
-}
-
-# Search paths from which prepend-path and append-path can be taken back without a trace.
-proc is_reversible {text own} {
-   set entries [entries_of $text]
-   foreach entry $entries {
-      if {[string index $entry 0] ne "/" || [regexp {//|/\.\.?(/|$)|./$} $entry] || [lsearch -exact $own $entry] >= 0} {
-         return 0
-      }
-   }
-   return [expr {$text ne "" && [llength $entries] == [llength [lsort -unique $entries]]}]
-}
-
-proc joined {before text after own} {
-   set entries $before
-   foreach entry [entries_of $text] {
-      if {[lsearch -exact $own $entry] < 0} {
-         lappend entries $entry
-      }
-   }
-   return [join [concat $entries $after] ":"]
-}
-
-@LEFT_OF@# Add directories before and after the user's own, until unload takes them away.
-proc extend {name before after} {
-   global env saved
-   set own [concat $before $after]
-   set current ""
-   if {[info exists env($name)]} {
-      set current $env($name)
-   }
-   if {[module-info mode unload] && [info exists env($saved$name)]} {
-      set copy $env($saved$name)
-      if {$current eq [joined $before $copy $after $own]} {
-         put_back $name $copy
-         return
-      }
-@REST@
-      return
-   }
-   if {[module-info mode load] && [info exists env($name)] && [can_keep $current]
-         && ![is_reversible $current $own]} {
-      keep $name
-      setenv $name [joined $before $current $after $own]
-      return
-   }
-   for {set i [llength $before]} {$i > 0} {incr i -1} {
-      prepend-path $name [lindex $before [expr {$i - 1}]]
-   }
-   foreach entry $after {
-      append-path $name $entry
-   }
-   if {[info exists env($name)] && $env($name) eq ""} {
-      forget $name
-   }
-}
-"""
+@FIRST_FILE@"""
 
 FIRST_FILE = r"""# The first of some files that is there. Without any, loading fails; others are shown the last one.
 # By the code of the error, Environment Modules tells the sentence alone, and not the calls that led to it.
@@ -166,35 +254,3 @@ proc first_file {candidates missing} {
 }
 
 """
-
-REST = r"""      set brought {}
-      foreach entry $own {
-         if {[lsearch -exact [entries_of $copy] $entry] < 0} {
-            lappend brought $entry
-         }
-      }
-      put_back $name [joined {} $current {} $brought]"""
-
-LEFT_OF = r"""# What is left of a search path that was changed meanwhile, as by modules that this one depends on and
-# that version 4 takes away before it: entries that the user had already are put back after those that they came after.
-proc left_of {current copy own} {
-   set entries {}
-   foreach entry [entries_of $current] {
-      if {[lsearch -exact $own $entry] < 0} {
-         lappend entries $entry
-      }
-   }
-   set place 0
-   foreach entry [entries_of $copy] {
-      if {[lsearch -exact $own $entry] >= 0} {
-         set entries [linsert $entries $place $entry]
-         incr place
-      } elseif {[set found [lsearch -exact -start $place $entries $entry]] >= 0} {
-         set place [expr {$found + 1}]
-      }
-   }
-   return [join $entries ":"]
-}
-
-"""
-REST_AFTER_DEPENDENCIES = "      put_back $name [left_of $current $copy $own]"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -31,9 +32,9 @@ def test_the_header_says_what_made_the_file_and_for_which_release_and_no_date():
         assert "20" not in text.split(subject.MAKER)[0].replace("the-release", "")
 
 
-def test_saved_values_have_names_that_a_shell_accepts():
+def test_what_was_there_before_is_kept_under_one_name_whatever_the_module_is_called():
     for text in subject.render(normalise(DESCRIPTION), "r").values():
-        assert "__TORCH_STACK_SAVED_" in text
+        assert '"__TORCHSTACK_BEFORE_"' in text and '"torch-stack"' in text and "@" not in text
 
 
 def test_a_reason_is_a_comment_right_before_the_change_and_nothing_else_differs():
@@ -48,12 +49,18 @@ def test_a_reason_is_a_comment_right_before_the_change_and_nothing_else_differs(
         assert "\n".join(kept) + "\n" == subject.render(normalise(DESCRIPTION), "r")[syntax]
 
 
-def test_what_only_dependencies_need_is_in_no_other_modulefile():
-    for syntax in subject.SYNTAXES:
-        alone = subject.render(normalise(DESCRIPTION), "r")[syntax]
-        depending = subject.render(normalise({**DESCRIPTION, "depends_on": ["gcc"]}), "r")[syntax]
-        assert "left_of" not in alone and depending.count("left_of") == 2
-        assert "@" not in alone + depending
+def test_modulefiles_stay_as_they_were_verified_as_long_as_they_are_those(tmp_path):
+    path = subject.relative_path("tcl", "t", "1")
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text("as it was")
+    record = {"passed": True, "files": {"tcl": {"path": path, "sha256": subject.digest(b"as it was")}}}
+    (tmp_path / subject.RECORD).write_text(json.dumps(record))
+    assert subject.verified_texts(str(tmp_path)) == {"tcl": "as it was"}
+    (tmp_path / path).write_text("changed")
+    assert subject.verified_texts(str(tmp_path)) == {}
+    (tmp_path / path).write_text("as it was")
+    (tmp_path / subject.RECORD).write_text(json.dumps({**record, "passed": False}))
+    assert subject.verified_texts(str(tmp_path)) == {}
 
 
 @pytest.mark.parametrize("syntax", subject.SYNTAXES)

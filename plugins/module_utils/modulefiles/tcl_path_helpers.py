@@ -1,0 +1,123 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Define the procedures for search paths that a Tcl modulefile has, as Tcl text; they call those for values."""
+
+from __future__ import annotations
+
+SEARCH_PATHS = r"""proc entries_of {text} {
+   return [split $text ":"]
+}
+
+# Search paths from which prepend-path and append-path can be taken back without a trace.
+proc is_reversible {text own} {
+   set entries [entries_of $text]
+   foreach entry $entries {
+      if {[string index $entry 0] ne "/" || [lsearch -exact $own $entry] >= 0} {
+         return 0
+      }
+   }
+   return [expr {$text ne "" && [llength $entries] == [llength [lsort -unique $entries]]}]
+}
+
+# Give a search path another order of the same entries, and leave the counts of who brought them.
+proc reorder {name text} {
+   global env
+   set counts {}
+   foreach share [list __MODULES_SHARE_$name ${name}_modshare] {
+      if {[llength [held $share]]} {
+         lappend counts $share [held $share]
+      }
+   }
+   assign $name [list $text]
+   foreach {share count} $counts {
+      assign $share $count
+   }
+}
+
+# Where an entry goes into a list: before what came after it in another list, else after what came before it there.
+proc place_in {order former at now} {
+   for {set i [expr {$at + 1}]} {$i < [llength $former]} {incr i} {
+      set found [lsearch -exact $order [lindex $former $i]]
+      if {$found >= 0} {
+         return $found
+      }
+   }
+   for {set i [expr {$at - 1}]} {$i >= 0} {incr i -1} {
+      set found [lsearch -exact $order [lindex $former $i]]
+      if {$found >= 0} {
+         return [expr {$found + 1}]
+      }
+   }
+   return $now
+}
+
+# Put own entries that are still there, as the user or another module has them too, where they were before. Where
+# nothing else has changed since then, the former text comes back as it was.
+proc give_back {name before own} {
+   set left [entries_of [lindex [held $name] 0]]
+   set former [entries_of $before]
+   set order {}
+   foreach entry $left {
+      set now($entry) [llength $order]
+      if {[lsearch -exact $own $entry] < 0 || [lsearch -exact $former $entry] < 0} {
+         lappend order $entry
+      }
+   }
+   for {set i 0} {$i < [llength $former]} {incr i} {
+      set entry [lindex $former $i]
+      if {[lsearch -exact $own $entry] >= 0 && [info exists now($entry)]} {
+         set order [linsert $order [place_in $order $former $i $now($entry)] $entry]
+      }
+   }
+   if {$order ne $left} {
+      reorder $name [join $order ":"]
+   } elseif {$before eq "" && ![llength $left]} {
+      assign $name [list ""]
+   }
+}
+
+proc joined {before text after own} {
+   set entries $before
+   foreach entry [entries_of $text] {
+      if {[lsearch -exact $own $entry] < 0} {
+         lappend entries $entry
+      }
+   }
+   return [join [concat $entries $after] ":"]
+}
+
+# Add directories before and after the user's own, until unload takes them away.
+proc extend {name before after} {
+   set own [concat $before $after]
+   set now [held $name]
+   set text [lindex $now 0]
+   if {[loads] && [llength $now] && [can_keep $text]} {
+      if {[llength [layers_of $name]] || ![is_reversible $text $own]} {
+         add_layer $name $now [list [join $own ":"]] ""
+      }
+   }
+   for {set i [llength $before]} {$i > 0} {incr i -1} {
+      prepend-path $name [lindex $before [expr {$i - 1}]]
+   }
+   foreach entry $after {
+      append-path $name $entry
+   }
+   if {[loads]} {
+      set order [joined $before $text $after $own]
+      if {[lindex [held $name] 0] ne $order && [can_keep $order]} {
+         reorder $name $order
+      }
+   } elseif {[module-info mode unload]} {
+      lassign [take_layer $name] from kept given last later
+      # What a module that was loaded later brings too, stays where that one put it.
+      foreach layer $later {
+         foreach entry [entries_of [lindex $layer 3 0]] {
+            set own [lsearch -all -inline -not -exact $own $entry]
+         }
+      }
+      if {[llength $kept]} {
+         give_back $name [lindex $kept 0] $own
+      }
+   }
+}
+"""

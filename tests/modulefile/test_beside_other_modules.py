@@ -1,0 +1,111 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The project's modules among others: whatever is loaded, swapped and unloaded, what is there is what is loaded.
+
+TORCHSTACK_MODULE_SEQUENCES says how many random sequences there are for each module system.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
+    EM,
+    LMOD,
+    is_bookkeeping,
+    version,
+)
+from support.module_worlds import Module, Runs, play, random_world, write_world
+
+SEQUENCES = int(os.environ.get("TORCHSTACK_MODULE_SEQUENCES", "40"))
+IN_ONE_WORLD = 20
+FIRST = int(os.environ.get("TORCHSTACK_MODULE_SEED", "0"))
+
+
+def pushes(system):
+    """Whether a module system has pushenv, and families."""
+    return system.kind == LMOD or not version(system, dict(os.environ), 60).startswith("4.")
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEQUENCES // IN_ONE_WORLD))
+def test_s41_after_any_commands_the_environment_is_that_of_the_modules_that_are_loaded(system, tmp_path, seed):
+    source = random.Random(seed)
+    modules = random_world(source)
+    directories = write_world(tmp_path, modules, system, pushes(system))
+    runs = Runs(system)
+    for _number in range(IN_ONE_WORLD):
+        problems = play(runs, modules, directories, source, source.randint(2, 6))
+        assert not problems, "\n".join([*problems, *map(str, modules)])
+
+
+CONDA = Module("conda", "1", "python", False, (
+    ("setenv", "ONE", "conda's"), ("setenv", "TWO", "conda's"), ("prepend", "PATH", "/soft/nccl/include"),
+    ("prepend", "LD_LIBRARY_PATH", "/soft/nccl/lib"), ("prepend", "LD_LIBRARY_PATH", "/soft/cuda/lib64")))
+OURS = (
+    ("setenv", "ONE", "ours"), ("unsetenv", "THREE", ""), ("prepend", "PATH", "/soft/ours/bin"),
+    ("prepend", "LD_LIBRARY_PATH", "/soft/cuda/lib64"))
+TORCHSTACK, TORCHOTHER = (Module(name, "1", "python", True, OURS) for name in ("torchstack", "torchother"))
+USER = {"HOME": "/u", "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": "/u/lib", "THREE": "user's"}
+LOADED = {
+    **USER, "ONE": "ours", "PATH": "/soft/ours/bin:/usr/bin:/bin", "LD_LIBRARY_PATH": "/soft/cuda/lib64:/u/lib"}
+del LOADED["THREE"]
+
+
+@pytest.fixture()
+def say(system, tmp_path):
+    """Give module commands in a world, and return what is set after each, without the module system's own."""
+
+    def run(modules, *commands):
+        real, _control = write_world(tmp_path, modules, system, True)
+        environment, found = {**USER, "MODULEPATH": real}, []
+        for command in commands:
+            answer = ask(system, environment, command.split(), 60, shell=False)
+            assert answer.ok, answer.messages
+            environment = answer.environment
+            found.append({
+                name: value for name, value in environment.items()
+                if name != "MODULEPATH" and not name.startswith("__TORCHSTACK") and not is_bookkeeping(name)})
+            assert loaded(environment) or not [name for name in environment if name.startswith("__TORCHSTACK")]
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("other", [CONDA, TORCHOTHER], ids=["site's", "ours"])
+def test_s02_a_module_takes_the_place_of_another_one_of_its_family_and_nothing_of_that_stays(system, say, other):
+    over = "load torchstack/1" if system.kind == LMOD else "swap %s/1 torchstack/1" % other.name
+    _before, both, after = say([other, TORCHSTACK], "load %s/1" % other.name, over, "unload torchstack/1")
+    assert both == LOADED
+    assert after == USER
+
+
+def test_environment_modules_say_which_module_of_the_family_is_loaded_and_what_to_type(system, tmp_path):
+    if system.kind != EM or not pushes(system):
+        pytest.skip("Lmod swaps modules of a family, and version 4 knows no family")
+    real, _control = write_world(tmp_path, [CONDA, TORCHSTACK], system, True)
+    environment = ask(system, {**USER, "MODULEPATH": real}, ("load", "conda/1"), 60, shell=False).environment
+    answer = ask(system, environment, ("load", "torchstack/1"), 60, shell=False)
+    assert not answer.ok and "module switch conda torchstack/1" in answer.messages
+    switched = ask(system, environment, ("switch", "conda", "torchstack/1"), 60, shell=False)
+    assert switched.ok and "Of the family" not in switched.messages
+
+
+def test_a_collection_and_a_reset_bring_back_what_was_loaded(system, say, tmp_path, monkeypatch):
+    monkeypatch.setitem(USER, "HOME", str(tmp_path))
+    site = Module("site", "1", "", False, (("setenv", "TWO", "site's"), ("prepend", "PATH", "/soft/site/bin")))
+    found = say(
+        [site, TORCHSTACK, CONDA], "load site/1", "load torchstack/1", "save mine", "purge", "load conda/1", "purge",
+        "restore mine", "purge")
+    assert found[6] == found[1] and found[1]["ONE"] == "ours" and found[1]["TWO"] == "site's"
+    assert found[7] == {name: value for name, value in USER.items() if name != "TWO"}
+
+
+def test_a_value_that_the_user_has_changed_since_is_left_to_the_user(system, say, tmp_path):
+    real, _control = write_world(tmp_path, [TORCHSTACK], system, True)
+    environment = ask(system, {**USER, "MODULEPATH": real}, ("load", "torchstack/1"), 60, shell=False).environment
+    environment["ONE"] = "mine"
+    after = ask(system, environment, ("unload", "torchstack/1"), 60, shell=False).environment
+    assert after["ONE"] == "mine" and after["THREE"] == "user's"

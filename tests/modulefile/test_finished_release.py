@@ -1,0 +1,22 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the module modulefile does to a finished release after an upgrade of the collection."""
+
+from __future__ import annotations
+
+
+def test_a_finished_release_keeps_the_modulefiles_that_it_was_accepted_with(run_module, tmp_path):
+    """As after an upgrade of the collection, which writes them in another way."""
+    place = {"root": str(tmp_path), "release": "1"}
+    described = {"name": "torchstack", "version": "1", "prefix": str(tmp_path / "1"), "setenv": {"WHICH": "1"}}
+    assert not run_module("modulefile", {**place, "description": described}).failed
+    path = str(tmp_path / ".torchstack" / "1" / "modulefiles" / "tcl" / "torchstack" / "1")
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write("# written by an older collection\n")
+    arguments = {**place, "description": described, "finished": True}
+    assert run_module("modulefile", arguments, check=True)["written"] == [path], "it is not the file that was verified"
+    assert not run_module("modulefile_verify", {**place, "shells": ["bash"]}).failed
+    assert not run_module("modulefile", arguments).changed
+    assert run_module("modulefile", {**arguments, "finished": False}, check=True)["written"] == [path]
+    changed = {**arguments, "description": {**described, "load_message": "hello"}}
+    assert len(run_module("modulefile", changed, check=True)["written"]) == 3

@@ -1,0 +1,126 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""ALCF's own conda/2023-10-04 and the project's module of that day, in a real Lmod, each over and after the other.
+
+    make test-upstream MIRROR=DIRECTORY
+
+MIRROR holds a bare clone of argonne-lcf/conda_install_scripts. Their file is taken as it is but for its paths, which
+are moved below a directory of the test; the modules that it depends on and conda's start-up file are stand-ins.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import render
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import run_session
+
+MIRROR = os.environ.get("TORCHSTACK_UPSTREAM", "")
+REPOSITORY, COMMIT = "argonne-lcf/conda_install_scripts", "70e2279"
+THEIRS, OURS = "conda/2023-10-04", "torchstack/2023-10-04"
+#: The last thing that an unload of theirs does is to unset every variable with CONDA in its name, whoever set it.
+UNSET_BY_THEIRS = {"CONDA_PREFIX", "CONDA_DEFAULT_ENV"}
+USER = {"LD_LIBRARY_PATH": "/home/u/lib", "PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONUSERBASE": "/home/u/base"}
+
+pytestmark = pytest.mark.skipif(not MIRROR, reason="no mirror: make test-upstream MIRROR=DIRECTORY")
+
+
+def their_file():
+    """Their modulefile, from whichever form of clone there is."""
+    owner, name = REPOSITORY.split("/")
+    for place in ("%s/%s.git" % (owner, name), "%s.git" % name, "%s+%s/repo" % (owner, name)):
+        if (pathlib.Path(MIRROR) / place / "objects").is_dir():
+            clone = ["--git-dir", str(pathlib.Path(MIRROR).resolve() / place)]
+            return subprocess.run(
+                ["git", "-c", "safe.directory=*", *clone, "show", COMMIT + ":alcf_polaris/modulefiles/2023-10-04.lua"],
+                text=True, check=True, stdout=subprocess.PIPE).stdout
+    return pytest.skip("%s has no clone of %s" % (MIRROR, REPOSITORY))
+
+
+def our_description(top):
+    """What docs/reference/sites/polaris.md says of the project's module, with its values."""
+    cuda, prefix = top + "/soft/compilers/cudatoolkit/cuda-11.8.0", top + "/soft/datascience/torchstack/2023-10-04"
+    return normalise({
+        "name": "torchstack", "version": "2023-10-04", "prefix": prefix, "external": [top + "/soft", "${HOME}"],
+        "family": "python", "depends_on": ["PrgEnv-gnu", "cray-hdf5-parallel/1.12.1.3"], "unsetenv": ["PYTHONSTARTUP"],
+        "prepend": [
+            {"name": "PATH", "values": [prefix + "/base/bin", cuda + "/bin"]},
+            {"name": "LD_LIBRARY_PATH", "values": [
+                top + "/soft/libraries/cudnn/cudnn-11-linux-x64-v8.6.0.163/lib", cuda + "/lib64",
+                cuda + "/extras/CUPTI/lib64"]}],
+        "setenv": {
+            "ENV_NAME": OURS, "PYTHONUSERBASE": "${HOME}/.local/" + OURS, "CUDA_HOME": cuda, "CUDA_TOOLKIT_BASE": cuda,
+            "http_proxy": "http://proxy.alcf.anl.gov:3128", "https_proxy": "http://proxy.alcf.anl.gov:3128",
+            "MPICH_GPU_SUPPORT_ENABLED": "1", "NCCL_NET": "AWS Libfabric", "CONDA_PREFIX": prefix + "/base",
+            "CONDA_DEFAULT_ENV": prefix + "/base"}})
+
+
+@pytest.fixture()
+def session(tmp_path):
+    """Run module commands in bash with both modules, and return what is set before and after each."""
+    try:
+        system = module_system.find_system({}, module_system.LMOD)
+    except module_system.StackError:
+        pytest.skip("not installed: Lmod")
+    top = str(tmp_path)
+    files = {
+        THEIRS + ".lua": their_file().replace("/soft/", top + "/soft/"),
+        OURS + ".lua": render(our_description(top), "2023-10-04")["lmod"],
+        "PrgEnv-gnu/1.lua": 'setenv("PE_ENV", "GNU")\n',
+        "cray-hdf5-parallel/1.12.1.3.lua": 'setenv("HDF5_DIR", "/opt/hdf5")\n'}
+    for name, text in files.items():
+        path = tmp_path / "modules" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    script = tmp_path / "soft/datascience/conda/2023-10-04/mconda3/etc/profile.d/conda.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        "export CONDA_EXE=x CONDA_SHLVL=0\nconda() { :; }\n__conda_activate() { :; }\n"
+        "__conda_hashr() { :; }\n__conda_reactivate() { :; }\n", encoding="utf-8")
+
+    def run(*commands):
+        scratch = tmp_path / ("session-%d" % len(list(tmp_path.iterdir())))
+        scratch.mkdir()
+        start = {"HOME": "/home/u", "LC_ALL": "C.UTF-8", "MODULEPATH": top + "/modules", **USER}
+        result = run_session(shutil.which("bash"), system, [words.split() for words in commands], start, str(scratch))
+        assert set(result.statuses) == {0}, result.messages
+        return [
+            {name: value for name, value in snapshot.environment.items()
+             if not module_system.is_bookkeeping(name) and name not in ("_", "SHLVL", "PWD", "OLDPWD")
+             and not name.startswith("__TORCHSTACK_")}
+            for snapshot in result.snapshots]
+
+    return run
+
+
+def differences(one, other):
+    """The variables that differ, with both values."""
+    return {name: (one.get(name), other.get(name)) for name in {*one, *other} if one.get(name) != other.get(name)}
+
+
+@pytest.mark.parametrize("commands", [
+    ["load " + THEIRS, "load " + OURS], ["load " + THEIRS, "swap %s %s" % (THEIRS, OURS)],
+    ["load " + THEIRS, "unload " + THEIRS, "load " + OURS]])
+def test_s02_ours_over_alcf_s_is_as_if_theirs_had_never_been_loaded(session, commands):
+    alone, mixed = session("load " + OURS)[-1], session(*commands, "unload " + OURS)
+    found = differences(alone, mixed[-2])
+    lost = UNSET_BY_THEIRS if len(commands) == 2 else set()
+    # Of what both set, theirs had unset the user's own before ours came.
+    assert set(found) - {"_CE_M", "_CE_CONDA", "PS1"} == lost, found
+    left = differences(mixed[0], mixed[-1])
+    assert set(left) - {"_CE_M", "_CE_CONDA", "PS1", "CONDA_SHLVL"} <= {"PYTHONUSERBASE"}, left
+
+
+@pytest.mark.parametrize("commands", [
+    ["load " + OURS, "load " + THEIRS], ["load " + OURS, "swap %s %s" % (OURS, THEIRS)],
+    ["load " + OURS, "unload " + OURS, "load " + THEIRS]])
+def test_alcf_s_over_ours_is_as_if_ours_had_never_been_loaded(session, commands):
+    alone, mixed = session("load " + THEIRS, "unload " + THEIRS), session(*commands, "unload " + THEIRS)
+    assert differences(alone[1], mixed[-2]) == {}
+    assert differences(alone[-1], mixed[-1]) == {}
