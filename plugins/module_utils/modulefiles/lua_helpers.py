@@ -166,7 +166,16 @@ local function give_back(name, before, own)
    if not variable or not variable.nodups then return end
    local left, is_left = entries_of(os.getenv(name) or "")
    local former, was_there = entries_of(before)
-   local order, now = {}, {}
+   local order, now, at = {}, {}, {}
+   for i, entry in ipairs(left) do at[entry] = i end
+   for _, entry in ipairs(former) do
+      for _, other in ipairs(former) do
+         -- Another module has moved it since: it is where that one wants it.
+         if own[entry] and at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * own[entry] < 0 then
+            own[entry] = nil
+         end
+      end
+   end
    for _, entry in ipairs(left) do
       now[entry] = #order + 1
       if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
@@ -176,11 +185,13 @@ local function give_back(name, before, own)
    end
    local shortest = table.concat(order, ":")
    if shortest ~= table.concat(left, ":") then
-      for i, entry in ipairs(order) do
-         local found = variable.tbl[entry]
-         if found then found.idxA = {{variable.imax + i, found.idxA[1] and found.idxA[1][2] or 0}} end
+      local wanted = {}
+      for i, entry in ipairs(order) do wanted[entry] = i end
+      -- An empty entry comes last.
+      for entry, found in pairs(variable.tbl) do
+         found.idxA = {{variable.imax + (wanted[entry] or #order + 1), found.idxA[1] and found.idxA[1][2] or 0}}
       end
-      variable.imax = variable.imax + #order
+      variable.imax = variable.imax + #order + 1
    end
    if shortest == table.concat(former, ":") then
       local expand = variable.expand
@@ -197,9 +208,8 @@ end
 -- Add directories before and after the user's own, until unload takes them away.
 local function extend(name, before, after)
    local own, now = {}, os.getenv(name)
-   for _, list in ipairs({before, after}) do
-      for _, entry in ipairs(list) do own[entry] = true end
-   end
+   for _, entry in ipairs(before) do own[entry] = 1 end
+   for _, entry in ipairs(after) do own[entry] = -1 end
    if mode() == "load" and now and can_keep(now) and variables() then
       if layers_of(name)[1] or not is_reversible(now, own) then
          add_layer(name, now, table.concat(before, ":") .. ":" .. table.concat(after, ":"), "")
