@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from typing import Iterator
+from typing import IO, Iterator, cast
 
 from ..core.digests import sha256_of
 from ..core.download import half_name
@@ -112,10 +112,9 @@ def _unpack(archive: tarfile.TarFile, commit: str, store: str) -> str:
         ["git", "-C", store, "index-pack", "--stdin"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, env=_variables(_READS_ONLY),
     ) as process:
-        assert process.stdin is not None
         try:
-            shutil.copyfileobj(pack, process.stdin, 1 << 20)
-            process.stdin.close()
+            with cast(IO[bytes], process.stdin) as into:
+                shutil.copyfileobj(pack, into, 1 << 20)
         except BrokenPipeError:
             pass  # its exit code says it
     if process.returncode != 0:

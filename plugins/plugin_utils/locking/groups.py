@@ -10,7 +10,6 @@ from typing import Any, Container, FrozenSet, Iterator, Mapping, NamedTuple, Seq
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical, requirements
-from packaging.markers import Marker
 
 BASE, TORCH, OF_CUDA = "locks.base", "pytorch.lock", "pytorch.cuda_lock"
 RATTLER = 10
@@ -63,6 +62,8 @@ class Group(NamedTuple):
 
 def kinds(marker: str, pythons: range) -> Kinds:
     """Tell on which of some Pythons and of all machines a marker holds; these have Linux and CPython."""
+    from packaging.markers import Marker  # of ansible-core; what only imports this file can do without it
+
     every = itertools.product(pythons, MACHINES)
     if not marker:
         return frozenset(every)

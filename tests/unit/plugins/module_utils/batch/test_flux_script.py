@@ -13,6 +13,7 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import registry
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.flux_script import batch_script
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 SUPERVISOR = """
@@ -89,7 +90,10 @@ def test_what_would_become_another_command_is_refused(given):
 def run(tmp_path, *command, environment=None):
     path = tmp_path / "batch.sh"
     path.write_text(script(tmp_path / "the log's", command), encoding="utf-8")
-    return subprocess.Popen(["/bin/sh", str(path)], env=dict(os.environ, **(environment or {})), start_new_session=True)
+    # What nohup ignores of the signals, a shell would never trap.
+    return subprocess.Popen(
+        ["/bin/sh", str(path)], env=dict(os.environ, **(environment or {})), start_new_session=True,
+        preexec_fn=processes.default_signals)
 
 
 def test_the_log_is_appended_to_and_the_exit_code_is_the_command_s(tmp_path):
