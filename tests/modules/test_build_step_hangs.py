@@ -153,7 +153,7 @@ def test_s32_what_a_build_sees_is_the_same_but_for_one_variable(step, tmp_path):
     for silence in (0, 600):
         step(
             "%s -c %s" % (sys.executable, json.dumps(SEEN)), inputs=silence, no_output_timeout=silence,
-            caller={"PYTHONPATH": str(site)},
+            environment={"PYTHONPATH": str(site)},
         )
         line = [line for line in step.log().splitlines() if line.startswith("seen:")][-1]
         found.append(json.loads(line.partition(" ")[2]))

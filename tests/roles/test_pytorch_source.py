@@ -35,7 +35,11 @@ class Site:
     """A site and a release on it that was built from source, with what Ansible printed each time."""
 
     def __init__(self, place, environment):
-        self.place, self.environment = place, environment
+        # The sources' submodules are directories of this account.
+        home = place / "home"
+        home.mkdir(exist_ok=True)
+        (home / ".gitconfig").write_text('[protocol "file"]\n\tallow = always\n')
+        self.place, self.environment = place, {**environment, "HOME": str(home)}
         self.tools, self.site, self.prefix = place / "tools", place / "site", place / "release"
         self.records = self.prefix / ".torchstack"
         self.commit = ""
