@@ -27,7 +27,7 @@ def play(ansible_environment, tmp_path):
         variables = {
             "torchstack_root": str(root), "torchstack_release": "one", "torchstack_site": "mine",
             "modulefile_description": {"depends_on": ["toolchain/1"]}, "modulefile_shells": ["bash"],
-            "modulefile_modulecmd_command": "none", "modulefile_module_path": [],
+            "modulefile_module_system": "lmod", "modulefile_module_path": [],
             # As for users, to whom the releases are shown as well.
             "modulefile_module_init": ". %s/init/bash; module use %s %s/modulefiles/lmod" % (LMOD, tree, root),
             **changed}

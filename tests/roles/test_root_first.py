@@ -28,7 +28,7 @@ def test_a_file_is_no_root(ansible_environment, tmp_path):
 
 @pytest.mark.parametrize(("root", "sentence"), [
     ("/", "The root '/' is the whole machine. Name a directory for releases alone, such as /opt/torchstack."),
-    ("soft/stacks", "The root 'soft/stacks' is not an absolute path. Write it in full, from / on."),
+    ("soft/stacks", "torchstack_root of site local has 'soft/stacks'. Name it from / on."),
 ])
 def test_a_name_that_is_no_root_is_refused_at_once(root, sentence, ansible_environment):
     code, said = rolled_out(root, ansible_environment)

@@ -33,6 +33,9 @@ def test_documented_site_data_is_accepted(example):
     assert site_jobs.problems(data, RULES, DOCUMENT) == []
 
 
+@pytest.mark.parametrize("example", [
+    example for example in EXAMPLES if example["torchstack_jobs"]["launcher"] != site_jobs.LOCAL],
+    ids=lambda example: example["torchstack_jobs"]["launcher"])
 def test_documented_site_data_makes_a_batch_script(example):
     job = site_jobs.step_job(site_jobs.describe(example), "horovod")
     options = registry.check_options(job["launcher"], job["options"])

@@ -15,7 +15,7 @@ from typing import Any, Mapping
 
 from ..modulefiles.description import comment_lines, normalise
 from ..modulefiles.lua import quoted as lua_quoted
-from ..modulefiles.lua import render_lua, whatis_lines
+from ..modulefiles.lua import KEPT, render_lua, whatis_lines
 from ..modulefiles.module_system import is_bookkeeping
 from ..modulefiles.session import starting_environment
 from ..modulefiles.tcl import quoted as tcl_quoted
@@ -126,11 +126,14 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
 
 
 def _variables(answer: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return what a module sets for users; MODULEPATH is what was put there to find it."""
+    """Return what a module sets for users; MODULEPATH is what was put there to find it.
+
+    What is kept of the values before is the modules' own: EasyBuild sets some variables itself, and keeps nothing.
+    """
     found = answer["set"] if key == "set" else answer["not_captured"][key]
     return {
         name: value for name, value in found.items()
-        if name != "MODULEPATH" and not is_bookkeeping(name) and not name.startswith(OWN_RECORDS)}
+        if name != "MODULEPATH" and not is_bookkeeping(name) and not name.startswith((*OWN_RECORDS, KEPT))}
 
 
 def _shown(value: Any) -> str:
