@@ -14,8 +14,8 @@ import re
 from typing import Any, Mapping
 
 from ..modulefiles.description import comment_lines, normalise
-from ..modulefiles.lua import quoted as lua_quoted
 from ..modulefiles.lua import KEPT, render_lua, whatis_lines
+from ..modulefiles.lua import quoted as lua_quoted
 from ..modulefiles.module_system import is_bookkeeping
 from ..modulefiles.session import starting_environment
 from ..modulefiles.tcl import quoted as tcl_quoted
