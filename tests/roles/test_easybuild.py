@@ -15,6 +15,7 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import modulefile as release_module
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.lua import KEPT
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import load_modules
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
     EM,
@@ -95,13 +96,14 @@ class Place:
         return self.place / "easybuild" / RELEASE / "easybuild"
 
     def load(self, directory):
-        """What loading the module from a directory sets, and takes away."""
+        """What loading the module from a directory sets for users, and takes away."""
         before = {"HOME": "/home/me", "PATH": "/usr/bin:/bin", "OF_A_USER": "1", "CMAKE_PREFIX_PATH": "/my/own"}
         system = find_system(os.environ, self.kind)
         after = load_modules(system, before, ["PyTorch/" + RELEASE], use=[str(directory)])[0]
         changed = {
             name: value for name, value in after.items()
             if before.get(name) != value and name != "MODULEPATH" and not is_bookkeeping(name)
+            and not name.startswith(KEPT)
         }
         return changed, sorted(set(before) - set(after))
 
