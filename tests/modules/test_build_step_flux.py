@@ -25,13 +25,6 @@ second.o:
 \t@echo compiling second; touch second.o
 """
 
-EXCLUSIVE = """
-exec 9>> {root}/exclusive
-flock -n 9 || {{ echo two builds at once > {root}/violation; exit 9; }}
-echo $FLUX_ENCLOSING_ID >> {root}/starts
-until test -e {root}/gate; do sleep 0.1; done
-"""
-
 HELD = {"directives": ["--urgency=0"]}
 
 
@@ -245,7 +238,7 @@ def test_a_job_that_was_cancelled_by_its_user_is_resumed_with_its_objects(flux, 
 def test_a_step_beyond_its_walltime_says_so_and_goes_on_where_the_site_says_that(flux, steps, tmp_path):
     for name in ("over", "again"):
         (tmp_path / name).mkdir()
-    scripts = {name: EXCLUSIVE.format(root=tmp_path / name) for name in ("over", "again")}
+    scripts = {name: flux_instance.EXCLUSIVE.format(root=tmp_path / name) for name in ("over", "again")}
     limit = {"walltime": "00:00:08"}
     steps.begin(scripts["over"], "over", limit)
     steps.begin(scripts["again"], "again", {**limit, "requeue": 3, "requeue_on": ["time_limit"]})

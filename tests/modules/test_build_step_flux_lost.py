@@ -8,13 +8,6 @@ import pytest
 from support import flux_instance
 from support.polling import eventually
 
-EXCLUSIVE = """
-exec 9>> {root}/exclusive
-flock -n 9 || {{ echo two builds at once > {root}/violation; exit 9; }}
-echo $FLUX_ENCLOSING_ID >> {root}/starts
-until test -e {root}/gate; do sleep 0.1; done
-"""
-
 
 @pytest.fixture(name="flux")
 def one_instance(tmp_path_factory):
@@ -39,7 +32,7 @@ def test_a_node_that_is_lost_ends_a_build_or_moves_it(flux, steps, tmp_path):
     names = ("moved", "broken")
     for name in names:
         (tmp_path / name).mkdir()
-    scripts = {name: EXCLUSIVE.format(root=tmp_path / name) for name in names}
+    scripts = {name: flux_instance.EXCLUSIVE.format(root=tmp_path / name) for name in names}
     there = {"constraint": "-rank:0"}
     moved = steps.begin(scripts["moved"], "moved", {**there, "requeue": 1})
     node = eventually(lambda: flux.job(moved["job_id"]).get("nodelist"), "its node")
@@ -80,12 +73,12 @@ def test_a_flux_that_is_started_anew_remembers_a_job_that_waits(flux, steps, mon
 
 
 def test_a_build_that_ends_with_its_flux_was_cancelled_and_is_resumed(flux, steps, tmp_path):
-    steps.begin(EXCLUSIVE.format(root=tmp_path))
+    steps.begin(flux_instance.EXCLUSIVE.format(root=tmp_path))
     eventually((tmp_path / "starts").exists, "the build")
     flux.shut_down()
     flux.start()
     assert steps.failure(steps.finish)["reason"] == "cancelled"
     (tmp_path / "gate").touch()
-    resumed = steps.run(EXCLUSIVE.format(root=tmp_path))
+    resumed = steps.run(flux_instance.EXCLUSIVE.format(root=tmp_path))
     assert resumed["state"] == "done"
     assert not (tmp_path / "violation").exists()

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import pathlib
 import sys
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
@@ -166,6 +166,4 @@ def split_up(path: pathlib.Path, check: bool) -> int:
 
 def _replace(path: pathlib.Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    write_atomic(str(path), text.encode("utf-8"))

@@ -21,7 +21,6 @@ OLDEST, NEWEST = 11, 14
 _WITH_CUDA = re.compile(r"(nvidia|cuda)-.*|triton")
 """Packages that a CUDA build of PyTorch needs, and no other one does."""
 
-
 MACHINES = ("x86_64", "aarch64")
 Kinds = FrozenSet["tuple[int, str]"]
 """Minor versions of Python and machines."""
@@ -127,8 +126,9 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
         conda = str((content.get("base") or {}).get("kind")) == "conda"
         strange = "the base may bring it; name it in %s, if it does not" % asked_name("base") if conda else ""
         yield Group(tuple(together), (*torch, *(roots(BASE) if BASE in texts else ())), pythons, strange=strange)
+    alone = left_alone(content)
     for path in texts:
-        if path in left_alone(content):
+        if path in alone:
             continue
         if path.startswith("packages["):
             pinned = ["%s==%s" % (block.name, block.version) for block in blocks(texts[path])]
