@@ -78,6 +78,9 @@ def read(path: pathlib.Path) -> Release:
     asked = {}
     for key, name in files.items():
         beside = (path.parent / name).with_suffix(".in")
+        if beside.is_file() and key.startswith("bundles["):
+            raise LockError("The release file itself says what %s is made of, under packages; remove %s." % (
+                name, beside))
         if beside.is_file():
             asked[key] = beside.read_text(encoding="utf-8")
     return Release(path, content, files, asked, inherited & set(files))
@@ -101,9 +104,12 @@ def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bo
             continue
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
         held = "".join(before[path] for path in group.paths)
-        resolved = groups.blocks(uv.resolve(program, group, held, upgrade, upgrade_all), group.pythons)
+        resolved = groups.resolved_blocks(group, uv.resolve(program, group, held, upgrade, upgrade_all))
         found, left = groups.deal(group, before, resolved)
         after.update(found)
+        # What is resolved later has to fit to it.
+        for lock in locks.texts(release.content):
+            lock.put(found.get(lock.path, lock.value))
         for name in left:
             print("  left out: %s, as %s" % (name, group.strange))
     left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
