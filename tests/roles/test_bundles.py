@@ -65,7 +65,7 @@ def test_s11_a_bundle_that_would_move_what_is_there_is_refused_and_nothing_is_to
     assert release.snapshot() == before and not (release.records / "packages.json").exists()
 
 
-def test_a_bundle_that_lacks_what_its_packages_want_is_refused_unless_that_is_said_to_be_right(release):
+def test_a_bundle_that_lacks_what_its_packages_want_is_refused_unless_the_file_says_so(release):
     first = make_wheel(release.wheels, "first", "1.0", requires=["absent>=2", "numpy>=2"])
     before = release.snapshot()
     code, said = release.roll_out([], bundles=[bundle(first)])
@@ -73,8 +73,9 @@ def test_a_bundle_that_lacks_what_its_packages_want_is_refused_unless_that_is_sa
     assert "Bundle 'science': first wants absent>=2, and the release has none. Nothing was changed." in said
     assert "Add what is missing to its packages, and make its lock anew, or say no_deps: true" in said
     assert release.snapshot() == before
-    code, said = release.roll_out([], bundles=[bundle(first, no_deps=True)])
-    assert code == 0, said
+    for keys in ({"no_deps": True}, {"left_out": {"Absent": "this system has it"}}):
+        code, said = release.roll_out([], bundles=[bundle(first, **keys)])
+        assert code == 0, said
 
 
 def test_a_bundle_of_which_one_module_cannot_be_imported_is_taken_out_again_as_a_whole(release):

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import zipfile
 
-import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
 
@@ -74,6 +73,8 @@ def build_tools(place):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )
     if process.returncode:
+        import pytest  # where other programs use this file, there is none
+
         pytest.skip("pip cannot fetch the build tools here: " + process.stdout[-300:])
     for program in ("fetch-locked", "fetch-git", "node_jobs.py"):
         shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / program, place / "bin")
@@ -86,7 +87,7 @@ def build_tools(place):
 class Release:
     """An open release whose base has a numpy and a torch of our own."""
 
-    def __init__(self, place, tools, environment):
+    def __init__(self, place, tools, environment, stand_ins=True):
         self.prefix, self.tools, self.environment = place / "release", tools, environment
         self.base = self.prefix / "base"
         self.site = self.base / "lib" / ("python" + MINOR) / "site-packages"
@@ -95,8 +96,8 @@ class Release:
         (self.base / "site").mkdir(parents=True)
         shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / "sitecustomize.py", self.base / "site")
         self.wheels = place / "index"
-        self.put(make_wheel(self.wheels, "numpy", "2.4.6"))
-        self.put(make_wheel(self.wheels, "torch", "2.13.0+cpu"))
+        for name, version in (("numpy", "2.4.6"), ("torch", "2.13.0+cpu")) if stand_ins else ():
+            self.put(make_wheel(self.wheels, name, version))
 
     def described(self):
         """The base, as roles take it; its tools are those of the test."""

@@ -6,6 +6,7 @@ Lies beside package.py, which has it.
 import glob
 import json
 import os
+import re
 import sys
 
 import package
@@ -23,8 +24,16 @@ def check_wheels(settings, base):
         named[wheel.name] = wheel.version
     others = package.refuse_replacements(settings, base, named)
     package.refuse_collisions(settings, base, wheels, others)
+    left_out = {package.canonical(name) for name in settings["left_out"]}
+    for wheel in wheels:
+        wheel.requires = [text for text in wheel.requires if required(text) not in left_out]
     package.judge_requirements(settings, wheels, others)
     return wheels, others
+
+
+def required(requirement):
+    """The canonical name of what a requirement asks for."""
+    return package.canonical(re.match(r"[\w.-]*", requirement.strip()).group())
 
 
 def install(settings):
