@@ -11,7 +11,7 @@ from ansible.errors import AnsibleFilterError
 
 
 def package_problems(definition: object, source: str = "") -> list[str]:
-    """Find entries of ``packages`` and ``bundles`` that contradict themselves, another one or the rest of the release."""
+    """Find entries of ``packages`` and ``bundles`` that contradict themselves, others or the rest."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import bundles, packages
 
     return [*packages.package_problems(definition, source), *bundles.problems(definition, source)]
@@ -22,11 +22,15 @@ def planned_packages(entries: object, bundles: object = ()) -> list[dict[str, An
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import bundles as of_bundles
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
 
-    for given in (entries, bundles):
-        if not isinstance(given, (list, tuple)) or not all(isinstance(entry, dict) for entry in given):
-            raise AnsibleFilterError("planned_packages: the entries are no list of mappings.")
-    planned = packages.planned_packages(list(entries))
-    return [*planned, *of_bundles.planned_bundles(bundles, planned)]
+    planned = packages.planned_packages(_mappings(entries))
+    return [*planned, *of_bundles.planned_bundles(_mappings(bundles), planned)]
+
+
+def _mappings(entries: object) -> list[dict[str, Any]]:
+    """Return a list as it is. Raises AnsibleFilterError: it is none of mappings."""
+    if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, dict) for entry in entries):
+        raise AnsibleFilterError("planned_packages: the entries are no list of mappings.")
+    return list(entries)
 
 
 def filled_variables(environment: object, words: object) -> dict[str, Any]:

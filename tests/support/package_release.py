@@ -17,7 +17,6 @@ import zipfile
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
-
 from support import sites
 
 CHECKOUT = pathlib.Path(__file__).parents[2]

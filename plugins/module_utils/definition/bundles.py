@@ -111,7 +111,7 @@ def _troubles(entry: Mapping[str, Any], claimed: Mapping[str, str]) -> Iterator[
     for name in sorted({*locked} & {*left}):
         yield "leaves %s out, which its lock has; make the lock anew with bin/lock" % name
     for name, text in wanted.items():
-        if name in left or name in claimed and name not in locked:
+        if name in left or (name in claimed and name not in locked):
             continue  # what something before it brings need not come again
         if name not in locked:
             near = nearest(name, locked)

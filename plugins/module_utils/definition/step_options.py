@@ -61,7 +61,8 @@ def filled_options(given: Mapping[str, Any], context: Mapping[str, Any]) -> dict
 def toolchain_key(definition: Mapping[str, Any], step: str) -> str:
     """Find the name by which a release file's toolchain and a site's jobs speak of a step.
 
-    A package's steps are ``package-<name>``, that with ``-fetch`` and ``-wheel``; a bundle's begin with ``bundle-``. Empty for one on the machine itself.
+    A package's steps are ``package-<name>``, that with ``-fetch`` and ``-wheel``; a bundle's begin with ``bundle-``.
+    Empty for one on the machine itself.
     """
     if step in OF_PYTORCH and not (definition.get("pytorch") or {}).get("source"):
         return ""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, FrozenSet, Iterable, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import bundles, components, locks, packages
 
@@ -21,11 +21,11 @@ _SPEC = re.compile(r"\s*(?:[^\s:]+::)?([A-Za-z0-9][\w.-]*)")
 class Around(NamedTuple):
     """The rest of a release, as a bundle meets it."""
 
-    constraints: Tuple[str, ...]
+    constraints: tuple[str, ...]
     """versions that are there, as pip reads them"""
-    excluded: Tuple[str, ...]
+    excluded: tuple[str, ...]
     """what is not looked up at all: left out, or compiled by the release, which no index has as a wheel"""
-    given: FrozenSet[str]
+    given: frozenset[str]
     """canonical names of all that the bundle does not install"""
 
 
@@ -65,7 +65,7 @@ def _of_conda(base: object) -> set[str]:
     return {packages.canonical(match.group(1)) for spec in specs for match in [_SPEC.match(spec)] if match}
 
 
-def own(texts: Mapping[str, str], roots: Iterable[str], given: FrozenSet[str]) -> set[str]:
+def own(texts: Mapping[str, str], roots: Iterable[str], given: frozenset[str]) -> set[str]:
     """Find the packages that are there for a bundle alone.
 
     What only something needs that the release has elsewhere, as torch needs CUDA's packages, is not the bundle's.

@@ -91,7 +91,7 @@ def read(path: pathlib.Path) -> Release:
 def renew(
     release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bool, only: Sequence[str] = ()
 ) -> int:
-    """Make all locks anew, or ``only`` those whose keys begin so, and write those that change, after all of them are there.
+    """Make all locks anew, or ``only`` those whose keys begin so; write those that change, after all are there.
 
     Raises UvError, LockError, ValueError: one cannot be made, and none was written.
     """

@@ -69,22 +69,28 @@ def test_what_only_torch_needs_is_not_the_bundle_s_and_no_comment_of_uv_stays():
     assert "".join(block.text for block in found) == lock("seaborn==0.13", "six==1.17", "python-dateutil==2.9")
 
 
+UV = """#!%s
+import json, pathlib, sys
+place, words = pathlib.Path(%r), sys.argv
+asked = {"words": words[1:], "roots": pathlib.Path(words[-1]).read_text().split()}
+for option in ("--constraints", "--excludes"):
+    if option in words:
+        asked[option] = pathlib.Path(words[words.index(option) + 1]).read_text().splitlines()
+with (place / "asked.jsonl").open("a") as stream:
+    stream.write(json.dumps(asked) + chr(10))
+text = ""
+for root in asked["roots"]:
+    name, digest = root.partition(">")[0], "1" * 64
+    text += "%%s==9 %%s\\n    --hash=sha256:%%s\\n    # via -r asked.in\\n" %% (name, chr(92), digest)
+pathlib.Path(words[words.index("--output-file") + 1]).write_text(text)
+"""
+
+
 @pytest.fixture
 def released(tmp_path, monkeypatch):
     """A release file with two bundles, and a uv that answers as it is told and keeps what it was asked."""
     program = tmp_path / "uv"
-    program.write_text(
-        "#!%s\nimport json, pathlib, sys\nplace = pathlib.Path(%r)\n"
-        "asked = {'words': sys.argv[1:]}\n"
-        "for option in ('--constraints', '--excludes'):\n"
-        "    if option in sys.argv:\n"
-        "        asked[option] = pathlib.Path(sys.argv[sys.argv.index(option) + 1]).read_text().splitlines()\n"
-        "roots = pathlib.Path(sys.argv[-1]).read_text().split()\n"
-        "with (place / 'asked.jsonl').open('a') as stream:\n    stream.write(json.dumps(dict(asked, roots=roots)) + '\\n')\n"
-        "text = ''.join(root.partition('>')[0] + '==9 \\\\\\n    --hash=sha256:' + '1' * 64 + '\\n    # via -r asked.in\\n'"
-        " for root in roots)\n"
-        "pathlib.Path(sys.argv[sys.argv.index('--output-file') + 1]).write_text(text)\n" % (
-            sys.executable, str(tmp_path)))
+    program.write_text(UV % (sys.executable, str(tmp_path)))
     program.chmod(0o755)
     monkeypatch.setattr(uv, "program", lambda: str(program))
     release = tmp_path / "x.yml"
@@ -111,3 +117,11 @@ def test_a_file_that_says_once_more_what_a_bundle_is_made_of_is_refused(released
     (released.parent / "x/data.in").write_text("polars\n")
     assert cli.main([str(released)]) == 2
     assert "The release file itself says what x/data.txt is made of, under packages; remove " in capsys.readouterr().err
+
+
+def test_only_the_locks_that_are_named_are_made(released, capsys):
+    assert cli.main([str(released), "--only", "bundles[1]"]) == 0
+    assert not (released.parent / "x/data.txt").exists() and (released.parent / "x/science.txt").exists()
+    assert cli.main([str(released), "--only", "bundle.science"]) == 2
+    assert ("No lock of x.yml has a key that begins with 'bundle.science'; there are bundles[0].lock, bundles[1].lock."
+            ) in capsys.readouterr().err
