@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable
 
 import build_step
-import bundle
 import conda
 import libraries
 import noop_rollout
@@ -114,7 +113,6 @@ PARTS: dict[str, Callable[[pathlib.Path, pathlib.Path], Outcome]] = {
     "drift": drift,
     "patch_series": lambda _tree, cache: patch_loop.compare(cache),
     "build_step": build,
-    "bundle": lambda _tree, _cache: bundle.compare(),
     "rollout": lambda _tree, _cache: noop_rollout.compare(),
 }
 """By name; each compares on the tree and may keep things in the cache."""

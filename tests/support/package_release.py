@@ -15,6 +15,7 @@ import subprocess
 import sys
 import zipfile
 
+import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
 from support import sites
@@ -72,8 +73,6 @@ def build_tools(place):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )
     if process.returncode:
-        import pytest  # where other programs use this file, there is none
-
         pytest.skip("pip cannot fetch the build tools here: " + process.stdout[-300:])
     for program in ("fetch-locked", "fetch-git", "node_jobs.py"):
         shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / program, place / "bin")
@@ -86,7 +85,7 @@ def build_tools(place):
 class Release:
     """An open release whose base has a numpy and a torch of our own."""
 
-    def __init__(self, place, tools, environment, stand_ins=True):
+    def __init__(self, place, tools, environment):
         self.prefix, self.tools, self.environment = place / "release", tools, environment
         self.base = self.prefix / "base"
         self.site = self.base / "lib" / ("python" + MINOR) / "site-packages"
@@ -95,7 +94,7 @@ class Release:
         (self.base / "site").mkdir(parents=True)
         shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / "sitecustomize.py", self.base / "site")
         self.wheels = place / "index"
-        for name, version in (("numpy", "2.4.6"), ("torch", "2.13.0+cpu")) if stand_ins else ():
+        for name, version in (("numpy", "2.4.6"), ("torch", "2.13.0+cpu")):
             self.put(make_wheel(self.wheels, name, version))
 
     def described(self):
