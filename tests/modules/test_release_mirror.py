@@ -529,6 +529,14 @@ def test_a_commit_that_nobody_has_is_said(world, repository):
         world.run()
 
 
+def test_a_submodule_out_of_reach_is_named_by_its_place_and_not_looked_for_in_the_release_file(world, repository):
+    (world.place / "inner").rename(world.place / "elsewhere")
+    with pytest.raises(StackError, match=r"/inner, the submodule inner of file://\S*/outer: ") as refused:
+        world.run()
+    assert refused.value.remedy.startswith(
+        "Repository and commit are those of its .gitmodules and its tree, and not of the release file.")
+
+
 def test_an_archive_lies_below_its_digest(world):
     source = make_source(world.place, "far", "2.0")
     digest = hashlib.sha256(source.read_bytes()).hexdigest()

@@ -371,5 +371,5 @@ def test_a_mirror_takes_no_submodule_from_a_directory_of_the_operator(world, mon
     world.configuration.write_text('[url "file://%s/server/"]\n\tinsteadOf = https://git.invalid/\n' % world.place)
     with pytest.raises(StackError, match="transport 'file' not allowed") as refused:
         git_archive.fetch("https://git.invalid/top", world.wanted, str(world.place / "mirror"))
-    assert "a submodule of https://git.invalid/top" in refused.value.message
+    assert " of https://git.invalid/top: " in refused.value.message.partition(", the submodule third_party/")[2]
     assert "git config --global protocol.file.allow always" in refused.value.remedy

@@ -136,7 +136,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 def _gather(address: str, commit: str, work: str, packs: dict[str, str], above: tuple[str, ...]) -> None:
     """Fetch a commit and those of its submodules, and pack the objects of each: ``packs`` is path by commit.
 
-    ``above`` are the addresses of what it is a submodule of.
+    ``above`` says what it is a submodule of, outermost first: "PATH of ADDRESS".
     """
     if commit in packs:
         return
@@ -154,7 +154,7 @@ def _gather(address: str, commit: str, work: str, packs: dict[str, str], above: 
     packs[commit] = os.path.join(work, commit + ".pack")
     _pack(tree, commit, packs[commit])
     for path, pinned in list(_submodules(tree, commit)):
-        _gather(_address(tree, commit, path), pinned, work, packs, (*above, address))
+        _gather(_address(tree, commit, path), pinned, work, packs, (*above, "%s of %s" % (path, address)))
     shutil.rmtree(tree)
 
 
@@ -162,7 +162,10 @@ def _not_fetched(address: str, commit: str, asked: Outcome, above: tuple[str, ..
     said = "its branches and tags do not have it" if asked.ok else asked.complaint.rstrip(".")
     place, remedy = "", "Correct repository and commit in the release file, or reach that server, then run it again."
     if above:
-        place = ", a submodule of %s" % above[-1]
+        place = ", the submodule %s" % above[-1]
+        remedy = (
+            "Repository and commit are those of its .gitmodules and its tree, and not of the release file. Reach that "
+            "server, or name a repository in the release file that has what can be reached there, then run it again.")
     if above and "not allowed" in said:
         remedy = (
             "Git takes no submodule from a directory of this machine, since whoever writes .gitmodules could name any. "
