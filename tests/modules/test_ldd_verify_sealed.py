@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose library wins where a user has another one first in LD_LIBRARY_PATH: said by the rule, and done by the loader."""
+"""Whose library wins where a user has another one first in LD_LIBRARY_PATH: as the rule says, and the loader does."""
 
 from __future__ import annotations
 

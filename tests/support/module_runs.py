@@ -20,7 +20,7 @@ COLLECTION = "mine"
 
 
 def random_command(source: random.Random, modules: Sequence[Module], now: Sequence[str], words: Sequence[str]) -> tuple:
-    """Return a module command that a user may give while these modules are loaded; ``words`` are those that there are."""
+    """Return a module command that a user may give while these modules are loaded; ``words`` are those to draw from."""
     others = [module for module in modules if module.full_name not in now]
     if not now or (others and source.random() < 0.5):
         return ("load", source.choice(others).full_name)

@@ -31,7 +31,8 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
 
     Args:
         question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
-            are in a container; ``providers``, ``transport``, ``import_ceiling`` and ``measure`` where these are asked for.
+            are in a container; ``providers``, ``transport``, ``import_ceiling`` and ``measure`` where these are asked
+            for.
 
     Returns:
         the failures, the one that explains most first; one row for each rank; one entry for each check that ran, with

@@ -68,9 +68,9 @@ def _misplaced(path: str, those: Sequence[dict[str, Any]], providers: Sequence[M
         "%s has %s mapped from %s%s, and not from %s%s" % (
             who, os.path.basename(path), directory, ", which is in its LD_LIBRARY_PATH" if first else "",
             " or ".join(rule["path"] for rule in of_it), " (%s)" % reasons if reasons else ""),
-        "Take %s out of LD_LIBRARY_PATH where a login or another module sets it. An object of the release with an RPATH "
-        "would not go by it: name the library under verification.libraries.sealed to see which one has none." % directory
-        if first else "")
+        "Take %s out of LD_LIBRARY_PATH where a login or another module sets it. An object of the release with an "
+        "RPATH would not go by it: name the library under verification.libraries.sealed to see which one has none."
+        % directory if first else "")
 
 
 def _format_files(found: Sequence[Sequence[Any]]) -> str:

@@ -184,7 +184,9 @@ local function give_back(name, before, own, moved)
       if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
    end
    for i, entry in ipairs(former) do
-      if own[entry] and is_left[entry] then table.insert(order, place_in(order, former, i, moved) or now[entry], entry) end
+      if own[entry] and is_left[entry] then
+         table.insert(order, place_in(order, former, i, moved) or now[entry], entry)
+      end
    end
    local shortest = table.concat(order, ":")
    if shortest ~= table.concat(left, ":") then

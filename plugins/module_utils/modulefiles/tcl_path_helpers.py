@@ -34,8 +34,8 @@ proc reorder {name text} {
    }
 }
 
-# Where an entry goes into a list: before what came after it in another list, else after what came before it there. Of an
-# entry that is there several times, what came after counts by the first one, and what came before by the last one.
+# Where an entry goes into a list: before what came after it in another list, else after what came before it there. Of
+# an entry that is there several times, the first one counts as what came after, and the last one as what came before.
 # Of what later modules have moved since, only where there is nothing else.
 proc place_in {order former at now moved} {
    foreach others [list $moved {}] {

@@ -71,7 +71,7 @@ def mapped_libraries(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]
 
 
 def declared_libraries(names: Sequence[str], maps: str = "/proc/self/maps") -> list[str]:
-    """List the mapped files, by path, whose soname one of some globs means; versions may follow it in the file's name."""
+    """List the paths of mapped files whose soname one of some globs means; versions may follow it in a file's name."""
     with open(maps, encoding="utf-8", errors="surrogateescape") as stream:
         paths = {line.rstrip("\n").split(None, 5)[-1] for line in stream}
     return sorted(path for path in paths if path.startswith("/") and any(is_named(path, name) for name in names))

@@ -137,7 +137,8 @@ class Rank(BackendChecks):
             self.nccl_log.remove()
         self.report["libraries"] = libraries.mapped_libraries()
         if self.question.get("providers"):
-            self.report["declared"] = libraries.declared_libraries([rule["name"] for rule in self.question["providers"]])
+            names = [rule["name"] for rule in self.question["providers"]]
+            self.report["declared"] = libraries.declared_libraries(names)
             self.report["library_path"] = os.environ.get("LD_LIBRARY_PATH", "")
         self.report["versions"]["mpi"] = libraries.mpi_version(self.report["libraries"])
         self.output.report()
