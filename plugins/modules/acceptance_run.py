@@ -42,6 +42,26 @@ options:
       modules in O(imports) must then lie in none of them and not in the user's home.
     type: list
     elements: str
+  providers:
+    description: Where libraries have to come from that a rank has mapped when its checks have ended, whatever its
+      E(LD_LIBRARY_PATH) says. One that no rank has mapped is no failure.
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.3.0
+    suboptions:
+      name:
+        description: Glob over sonames; further numbers may follow in the name of the file.
+        type: str
+        required: true
+      path:
+        description: Glob over absolute paths. C(*) and C(?) stay within a name, C(**) spans directories.
+        type: str
+        required: true
+      reason:
+        description: Why it has to come from there.
+        type: str
+        default: ""
   ranks:
     description: How many ranks to start.
     type: int
@@ -283,13 +303,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import program as rank_program
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks.plan import problem
+from ansible_collections.hpcml.torchstack.plugins.module_utils.verify.rule_globs import rule_path_glob
 
 ASKED = (
     "module", "module_system", "module_init", "module_definition", "modulepaths", "environment", "environment_keep",
     "ranks", "python", "imports", "checks", "where_possible",
 )
 KIND = module_run.Kind("acceptance", verdict.conclude, verdict.describe_record)
-WHERE_GIVEN = ("shared", "measure", "transport", "import_ceiling")
+WHERE_GIVEN = ("shared", "providers", "measure", "transport", "import_ceiling")
 
 
 def run(module: AnsibleModule) -> dict:
@@ -304,13 +325,15 @@ def run(module: AnsibleModule) -> dict:
     trouble = problem(params["measure"])
     if trouble:
         raise StackError("acceptance_" + trouble, "measure", "Correct it, for the site or in the release's file.")
+    for rule in params["providers"]:
+        rule_path_glob("acceptance_providers", rule["path"], failed_step="libraries")
     given = dict(params, transport={key: words for key, words in params["transport"].items() if words})
     limits = Run(login.find_account(params["user"]), params["become_command"], params["timeout"])
     question = dict(
         {key: params[key] for key in ASKED}, subject=params["subject"], launcher=launcher, user=limits.account.name,
         prefix=params["prefix"] or os.path.join(params["root"], params["release"]),
         **({"nodes": params["nodes"]} if params["nodes"] > 1 else {}),
-        **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, 0)})
+        **{key: given[key] for key in WHERE_GIVEN if given[key] not in (None, {}, [], 0)})
     files = Files.below(params["root"], params["release"], partition=params["partition"])
     if params["job"]:
         batch_run.check_job(params["job"], limits.timeout)
@@ -326,6 +349,13 @@ def main() -> None:
         **module_options.RELEASE, **module_options.JOB, **module_options.LAUNCHED,
         "prefix": {"type": "path"},
         "shared": {"type": "list", "elements": "str"},
+        "providers": {
+            "type": "list", "elements": "dict", "default": [],
+            "options": {
+                "name": {"type": "str", "required": True}, "path": {"type": "str", "required": True},
+                "reason": {"type": "str", "default": ""},
+            },
+        },
         "ranks": {"type": "int", "default": 2},
         "nodes": {"type": "int", "default": 1},
         "imports": {"type": "list", "elements": "str", "default": ["torch", "horovod.torch"]},

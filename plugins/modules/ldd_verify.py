@@ -134,6 +134,19 @@ options:
         description: The name that it opens.
         type: str
         required: true
+  sealed:
+    description:
+      - Libraries that nobody may replace by a directory of his own in E(LD_LIBRARY_PATH). Every object is resolved once
+        more, with a directory in front that has a library of each of these names.
+      - Only an RPATH comes before E(LD_LIBRARY_PATH), or an object that is mapped already; a RUNPATH and the system's
+        directories come after it. What a modulefile has in it, others may come before.
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.3.0
+    suboptions:
+      name: *soname
+      reason: *reason
   exclude:
     description: Globs, relative to each of O(paths), of what is left out, with everything below it.
     type: list
@@ -254,6 +267,17 @@ versions:
   returned: always, once the paths were walked
   type: list
   elements: dict
+unsealed:
+  description: The first objects that would take a library of O(sealed) from a directory in a user's LD_LIBRARY_PATH.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample:
+    - object: /soft/pytorch/2026-11-20/lib/libtorch_cuda.so
+      soname: libnccl.so.2
+      path: /soft/pytorch/2026-11-20/nccl/lib/libnccl.so.2
+      rule: RUNPATH
+      reason: another NCCL has no plugin of ours beside it
 unreadable:
   description: The first files and directories that could not be looked at, and broken ELF files.
   returned: always, once the paths were walked

@@ -42,7 +42,7 @@ options:
     description: The version of the plugin interface that the plugin has to offer.
     type: int
   runpath:
-    description: The directories of the plugin's run-path, in any order. That of NCCL is always C($ORIGIN).
+    description: The directories of the plugin's RPATH, in any order. That of NCCL is always C($ORIGIN).
     type: list
     elements: str
     default: []

@@ -18,7 +18,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.modul
     is_bookkeeping,
     version,
 )
-from support.module_worlds import Module, Runs, play, random_world, write_world
+from support.module_runs import Runs, play
+from support.module_worlds import Module, random_world, write_world
 
 SEQUENCES = int(os.environ.get("TORCHSTACK_MODULE_SEQUENCES", "40"))
 IN_ONE_WORLD = 20
@@ -35,7 +36,7 @@ def test_s41_after_any_commands_the_environment_is_that_of_the_modules_that_are_
     source = random.Random(seed)
     modules = random_world(source)
     directories = write_world(tmp_path, modules, system, pushes(system))
-    runs = Runs(system)
+    runs = Runs(system, tmp_path)
     for _number in range(IN_ONE_WORLD):
         problems = play(runs, modules, directories, source, source.randint(2, 6))
         assert not problems, "\n".join([*problems, *map(str, modules)])

@@ -208,7 +208,7 @@ def test_s27_horovod_is_linked_shared_with_the_nccl_of_pytorchs_wheel(built, lib
 
 
 def test_s27_nothing_of_the_build_stays_in_horovods_search_path_or_in_the_wheels_nccl(built, library):
-    assert entries(library, "RUNPATH") == ["$ORIGIN/../../nvidia/nccl/lib:$ORIGIN/../../nvidia/cu13/lib"]
+    assert entries(library, "RPATH") == ["$ORIGIN/../../nvidia/nccl/lib:$ORIGIN/../../nvidia/cu13/lib"]
     assert [path.name for path in (built.nccl / "lib").iterdir()] == ["libnccl.so.2"]
 
 

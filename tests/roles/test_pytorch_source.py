@@ -317,9 +317,12 @@ def test_a_pytorch_that_says_this_fails(rebuild, case):
     assert any(sentence in line for line in rebuild.errors(said)), said[-3000:]
 
 
-def test_s02_another_nccl_that_is_loaded_in_its_place_fails(rebuild, tmp_path):
+def test_s02_another_nccl_in_ld_library_path_does_not_win_and_one_that_is_loaded_first_fails(rebuild, tmp_path):
     fake_torch.make_nccl(tmp_path / "older", "2.14.3")
-    code, said = rebuild.run("pytorch-install", LD_LIBRARY_PATH=str(tmp_path / "older" / "lib"))
+    older = tmp_path / "older" / "lib"
+    code, said = rebuild.run("pytorch-install", LD_LIBRARY_PATH=str(older))
+    assert code == 0, said[-3000:]
+    code, said = rebuild.run("pytorch-install", LD_PRELOAD=str(next(older.glob("libnccl.so.2*"))))
     assert code == 1
     assert "NCCL 2.18.3 was asked for, and torch.cuda.nccl.version() says 2.14.3." in said
 

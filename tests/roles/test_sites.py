@@ -18,7 +18,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
     site_jobs,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.acceptance_plan import plan_acceptance
-from support import role_plays, sites
+from support import site_modules, sites
 
 TOP = sites.TOP
 COMPATIBILITY = sites.load(TOP / "roles/nccl_ofi/vars/compatibility.yml")["nccl_ofi_compatibility"]
@@ -189,30 +189,7 @@ def test_a_machine_that_is_not_the_site_is_told_so_in_one_sentence_with_the_rehe
 @pytest.fixture(scope="module")
 def modulefiles(ansible_environment, site_data, tmp_path_factory):
     """What the role modulefile renders for the documented releases, by site."""
-    top = tmp_path_factory.mktemp("roots")
-    cases = []
-    for site, release in DOCUMENTED.items():
-        root = top / site
-        root.mkdir()
-        file = TOP / "inventories" / site / "releases" / (release + ".yml")
-        name = site_data[site]["modulefile_name"] or "torchstack"
-        description = sites.modulefile_description(file, site_data[site], root)
-        cases.append({
-            "site": site, "release": release, "root": str(root), "name": name, "description": description,
-        })
-    variables = {
-        "modulefile_root": "{{ case.root }}", "modulefile_release": "{{ case.release }}",
-        "modulefile_site": "{{ case.site }}", "modulefile_name": "{{ case.name }}",
-        "modulefile_description": "{{ case.description }}",
-    }
-    done = role_plays.play_tasks("modulefile", "stage", variables, cases, ansible_environment, top)
-    assert done.returncode == 0, done.stdout
-    found = {}
-    for case in cases:
-        staged = pathlib.Path(case["root"], ".torchstack", case["release"], "modulefiles", "lmod", case["name"])
-        text = (staged / (case["release"] + ".lua")).read_text()
-        found[case["site"]] = text.replace(case["root"], site_data[case["site"]]["torchstack_root"])
-    return found
+    return site_modules.render(DOCUMENTED, site_data, ansible_environment, tmp_path_factory.mktemp("roots"))
 
 
 @pytest.mark.parametrize("site", DOCUMENTED)

@@ -1,11 +1,12 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""ALCF's own conda/2023-10-04 and the project's module of that day, in a real Lmod, each over and after the other.
+"""ALCF's own conda/2023-10-04 and the module of that release as the role renders it, each over and after the other.
 
     make test-upstream MIRROR=DIRECTORY
 
-MIRROR holds a bare clone of argonne-lcf/conda_install_scripts. Their file is taken as it is but for its paths, which
-are moved below a directory of the test; the modules that it depends on and conda's start-up file are stand-ins.
+In a real Lmod. MIRROR holds a bare clone of argonne-lcf/conda_install_scripts. Both files are taken as they are but for
+paths below /soft, which are moved below a directory of the test; the modules that they depend on and conda's start-up
+file are stand-ins.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import subprocess
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import render
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import run_session
+from support import site_modules, sites
 
 MIRROR = os.environ.get("TORCHSTACK_UPSTREAM", "")
 REPOSITORY, COMMIT = "argonne-lcf/conda_install_scripts", "70e2279"
-THEIRS, OURS = "conda/2023-10-04", "torchstack/2023-10-04"
+SITE, RELEASE = "polaris", "2023-10-04"
+THEIRS, OURS = "conda/" + RELEASE, "torchstack/" + RELEASE
 #: The last thing that an unload of theirs does is to unset every variable with CONDA in its name, whoever set it.
 UNSET_BY_THEIRS = {"CONDA_PREFIX", "CONDA_DEFAULT_ENV"}
 USER = {"LD_LIBRARY_PATH": "/home/u/lib", "PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONUSERBASE": "/home/u/base"}
@@ -43,26 +44,15 @@ def their_file():
     return pytest.skip("%s has no clone of %s" % (MIRROR, REPOSITORY))
 
 
-def our_description(top):
-    """What docs/reference/sites/polaris.md says of the project's module, with its values."""
-    cuda, prefix = top + "/soft/compilers/cudatoolkit/cuda-11.8.0", top + "/soft/datascience/torchstack/2023-10-04"
-    return normalise({
-        "name": "torchstack", "version": "2023-10-04", "prefix": prefix, "external": [top + "/soft", "${HOME}"],
-        "family": "python", "depends_on": ["PrgEnv-gnu", "cray-hdf5-parallel/1.12.1.3"], "unsetenv": ["PYTHONSTARTUP"],
-        "prepend": [
-            {"name": "PATH", "values": [prefix + "/base/bin", cuda + "/bin"]},
-            {"name": "LD_LIBRARY_PATH", "values": [
-                top + "/soft/libraries/cudnn/cudnn-11-linux-x64-v8.6.0.163/lib", cuda + "/lib64",
-                cuda + "/extras/CUPTI/lib64"]}],
-        "setenv": {
-            "ENV_NAME": OURS, "PYTHONUSERBASE": "${HOME}/.local/" + OURS, "CUDA_HOME": cuda, "CUDA_TOOLKIT_BASE": cuda,
-            "http_proxy": "http://proxy.alcf.anl.gov:3128", "https_proxy": "http://proxy.alcf.anl.gov:3128",
-            "MPICH_GPU_SUPPORT_ENABLED": "1", "NCCL_NET": "AWS Libfabric", "CONDA_PREFIX": prefix + "/base",
-            "CONDA_DEFAULT_ENV": prefix + "/base"}})
+@pytest.fixture(scope="module")
+def our_file(ansible_environment, tmp_path_factory):
+    """The project's modulefile, of the site's data and the release file."""
+    data = sites.variables(SITE, site_modules.DATA, {**ansible_environment, "TORCHSTACK_ACCOUNT": "project"})
+    return site_modules.render({SITE: RELEASE}, {SITE: data}, ansible_environment, tmp_path_factory.mktemp("r"))[SITE]
 
 
 @pytest.fixture()
-def session(tmp_path):
+def session(tmp_path, our_file):
     """Run module commands in bash with both modules, and return what is set before and after each."""
     try:
         system = module_system.find_system({}, module_system.LMOD)
@@ -71,7 +61,7 @@ def session(tmp_path):
     top = str(tmp_path)
     files = {
         THEIRS + ".lua": their_file().replace("/soft/", top + "/soft/"),
-        OURS + ".lua": render(our_description(top), "2023-10-04")["lmod"],
+        OURS + ".lua": our_file.replace("/soft/", top + "/soft/"),
         "PrgEnv-gnu/1.lua": 'setenv("PE_ENV", "GNU")\n',
         "cray-hdf5-parallel/1.12.1.3.lua": 'setenv("HDF5_DIR", "/opt/hdf5")\n'}
     for name, text in files.items():
@@ -102,6 +92,37 @@ def session(tmp_path):
 def differences(one, other):
     """The variables that differ, with both values."""
     return {name: (one.get(name), other.get(name)) for name in {*one, *other} if one.get(name) != other.get(name)}
+
+
+SAME = {
+    "CUDA_HOME", "CUDA_TOOLKIT_BASE", "HDF5_DIR", "MPICH_GPU_SUPPORT_ENABLED", "PE_ENV", "http_proxy", "https_proxy"}
+OTHER = {"ENV_NAME", "PYTHONUSERBASE", "PATH", "LD_LIBRARY_PATH"}
+THEIRS_ALONE = {
+    "CFLAGS", "CONDA_EXE", "CONDA_SHLVL", "LDFLAGS", "MPI4JAX_USE_CUDA_MPI", "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE"}
+OURS_ALONE = {
+    "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "FI_CXI_DEFAULT_CQ_SIZE", "FI_CXI_DISABLE_HOST_REGISTER",
+    "FI_MR_CACHE_MONITOR", "NCCL_COLLNET_ENABLE", "NCCL_CROSS_NIC", "NCCL_NET", "NCCL_NET_GDR_LEVEL",
+    "NCCL_SOCKET_IFNAME"}
+
+
+def test_variable_by_variable_both_modules_set_what_the_page_of_the_site_says(session):
+    before, theirs = session("load " + THEIRS)
+    ours = session("load " + OURS)[-1]
+    changed = {name for name in {*theirs, *ours} if {before.get(name)} != {theirs.get(name), ours.get(name)}}
+    changed -= {name for name in changed if name.startswith("BASH_FUNC_")}
+    assert {name for name in changed if theirs.get(name) == ours.get(name)} == SAME
+    assert {name for name in changed if name not in ours} == THEIRS_ALONE
+    assert {name for name in changed if name not in theirs} == OURS_ALONE
+    assert {name for name in changed if name in theirs and name in ours} == SAME | OTHER
+    assert theirs["PYTHONUSERBASE"].endswith("/.local/polaris/" + THEIRS)
+    assert ours["PYTHONUSERBASE"].endswith("/.local/torchstack/polaris/" + RELEASE)
+    # The same CUDA and cuDNN first; of NCCL and TensorRT nothing.
+    libraries, site_s = (
+        [one.partition("/soft/")[2] for one in each["LD_LIBRARY_PATH"].split(":") if "/soft/" in one]
+        for each in (ours, theirs))
+    assert libraries and set(libraries) < set(site_s)
+    assert not [one for one in libraries if "nccl" in one or "trt" in one]
 
 
 @pytest.mark.parametrize("commands", [

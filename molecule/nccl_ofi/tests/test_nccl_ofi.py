@@ -65,7 +65,7 @@ RULES = {
 def test_s17_the_plugin_is_found_from_nccl_by_its_run_path_and_a_missing_one_is_reported():
     content, result = ask("ldd_verify", RULES)
     assert content, result
-    assert result["providers"]["libnccl-net.so"][0]["rule"].startswith("RUNPATH"), result["providers"]
+    assert result["providers"]["libnccl-net.so"][0]["rule"].startswith("RPATH"), result["providers"]
     with without(LIBRARIES / "libnccl-net.so"):
         content, result = ask("ldd_verify", RULES)
     assert not content
@@ -117,7 +117,7 @@ def test_what_is_not_as_it_was_asked_for_is_refused_all_of_it_at_once():
         "NCCL 2.18.3 was asked for, and nccl.pc says 2.21.5",
         "NCCL was built with CUDA 12.2, and not with 11.8",
         "lib/libnccl_static.a is there, which others could embed unseen",
-        "lib/libnccl-net.so has the run-path '%s', and not '/opt/lib'" % ":".join(WANTED["runpath"]),
+        "lib/libnccl-net.so has the RPATH '%s', and not '/opt/lib'" % ":".join(WANTED["runpath"]),
         "lib/libnccl-net.so offers version 2, 3, 4, 5, 6 of the plugin interface, and version 8 was expected",
     ]
 

@@ -31,7 +31,8 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
 
     Args:
         question: ``ranks``, ``checks``, ``where_possible``, ``imports``, ``module_system``; ``shared`` where the ranks
-            are in a container; ``transport``, ``import_ceiling`` and ``measure`` where these are asked for.
+            are in a container; ``providers``, ``transport``, ``import_ceiling`` and ``measure`` where these are asked
+            for.
 
     Returns:
         the failures, the one that explains most first; one row for each rank; one entry for each check that ran, with
@@ -53,6 +54,7 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
     ]
     failures += reports.foreign_imports(job_output.reports, question["imports"], question.get("shared"))
     failures += reports.library_failures(job_output.reports)
+    failures += reports.misplaced_libraries(job_output.reports, question.get("providers") or [])
     rule, ceiling = question.get("transport") or {}, question.get("import_ceiling") or 0
     found = evidence.read_measurements(job_output.reports)
     ways = evidence.list_transports(job_output.reports)
@@ -112,7 +114,7 @@ def rank_record(report: dict[str, Any]) -> dict[str, Any]:
     """Select what the record keeps of a rank."""
     keys = (
         "rank", "local_rank", "size", "source", "host", "pid", "uid", "executable", "python", "versions", "files",
-        "libraries", "port")
+        "libraries", "declared", "port")
     facts = report.get("device") or {}
     return dict({key: report[key] for key in keys if key in report}, device=device_text(facts), device_facts=facts)
 

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+import os
+from typing import Any, Iterable, Mapping, Sequence
 
+from ..ranks.libraries import is_named
+from ..verify.rule_globs import Paths, rule_path_glob
 from .failures import ELSEWHERE, Failure
 from .output import EM, LMOD, JobOutput, rank_name
 
@@ -34,6 +37,40 @@ def library_failures(reports: Sequence[dict[str, Any]]) -> list[Failure]:
                     rank_name(reports[0]), stem, _format_files(expected), rank_name(report), _format_files(found))))
                 break
     return failures
+
+
+def misplaced_libraries(reports: Sequence[dict[str, Any]], providers: Sequence[Mapping[str, str]]) -> list[Failure]:
+    """Find libraries that a rank has mapped from elsewhere than the release says, one failure for each file.
+
+    Args:
+        providers: the rules, each with ``name`` (a glob over sonames), ``path`` (over absolute paths) and ``reason``.
+    """
+    paths = Paths()
+    rules = [(rule, rule_path_glob("providers", rule["path"], failed_step="libraries")) for rule in providers]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for report in reports:
+        for path in report.get("declared", ()):
+            of_it = [glob for rule, glob in rules if is_named(path, rule["name"])]
+            if of_it and not any(paths.match(glob, os.fsencode(path)) for glob in of_it):
+                found.setdefault(path, []).append(report)
+    return [_misplaced(path, those, providers) for path, those in sorted(found.items())]
+
+
+def _misplaced(path: str, those: Sequence[dict[str, Any]], providers: Sequence[Mapping[str, str]]) -> Failure:
+    of_it = [rule for rule in providers if is_named(path, rule["name"])]
+    who = rank_name(those[0]) + (" and %d more" % (len(those) - 1) if those[1:] else "")
+    directory = os.path.dirname(path)
+    entries = [os.path.realpath(entry) for entry in those[0]["library_path"].split(":") if entry]
+    first = os.path.realpath(directory) in entries
+    reasons = "; ".join(rule["reason"].rstrip(".") for rule in of_it if rule.get("reason"))
+    return Failure(
+        "libraries",
+        "%s has %s mapped from %s%s, and not from %s%s" % (
+            who, os.path.basename(path), directory, ", which is in its LD_LIBRARY_PATH" if first else "",
+            " or ".join(rule["path"] for rule in of_it), " (%s)" % reasons if reasons else ""),
+        "Take %s out of LD_LIBRARY_PATH where a login or another module sets it. An object of the release with an "
+        "RPATH would not go by it: name the library under verification.libraries.sealed to see which one has none."
+        % directory if first else "")
 
 
 def _format_files(found: Sequence[Sequence[Any]]) -> str:

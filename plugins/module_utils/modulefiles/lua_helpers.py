@@ -148,20 +148,23 @@ local function is_reversible(text, own)
 end
 
 -- Where an entry goes into a list: before what came after it in another list, else after what came before it there.
-local function place_in(order, former, at)
+-- Of what later modules have moved since, only where there is nothing else.
+local function place_in(order, former, at, moved)
    local places = {}
    for i, entry in ipairs(order) do places[entry] = i end
-   for i = at + 1, #former do
-      if places[former[i]] then return places[former[i]] end
-   end
-   for i = at - 1, 1, -1 do
-      if places[former[i]] then return places[former[i]] + 1 end
+   for _, others in ipairs({moved, {}}) do
+      for i = at + 1, #former do
+         if places[former[i]] and not others[former[i]] then return places[former[i]] end
+      end
+      for i = at - 1, 1, -1 do
+         if places[former[i]] and not others[former[i]] then return places[former[i]] + 1 end
+      end
    end
 end
 
 -- Put own entries that are still there, as the user or another module has them too, where they were before. Where
 -- nothing else has changed since then, the former text comes back as it was.
-local function give_back(name, before, own)
+local function give_back(name, before, own, moved)
    local variable = variables()[name]
    if not variable or not variable.nodups then return end
    local left, is_left = entries_of(os.getenv(name) or "")
@@ -181,7 +184,9 @@ local function give_back(name, before, own)
       if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
    end
    for i, entry in ipairs(former) do
-      if own[entry] and is_left[entry] then table.insert(order, place_in(order, former, i) or now[entry], entry) end
+      if own[entry] and is_left[entry] then
+         table.insert(order, place_in(order, former, i, moved) or now[entry], entry)
+      end
    end
    local shortest = table.concat(order, ":")
    if shortest ~= table.concat(left, ":") then
@@ -220,10 +225,11 @@ local function extend(name, before, after)
    if mode() == "unload" and variables() then
       local layer, _, layers, above = take_layer(name)
       -- What a module that was loaded later brings too, stays where that one put it.
+      local moved = {}
       for i = above or 1, layer and #layers or 0 do
-         for _, entry in ipairs(entries_of(layers[i].given or "")) do own[entry] = nil end
+         for _, entry in ipairs(entries_of(layers[i].given or "")) do own[entry], moved[entry] = nil, true end
       end
-      if layer and layer.before then give_back(name, layer.before, own) end
+      if layer and layer.before then give_back(name, layer.before, own, moved) end
    end
 end
 """

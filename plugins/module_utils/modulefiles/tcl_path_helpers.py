@@ -34,18 +34,28 @@ proc reorder {name text} {
    }
 }
 
-# Where an entry goes into a list: before what came after it in another list, else after what came before it there.
-proc place_in {order former at now} {
-   for {set i [expr {$at + 1}]} {$i < [llength $former]} {incr i} {
-      set found [lsearch -exact $order [lindex $former $i]]
-      if {$found >= 0} {
-         return $found
+# Where an entry goes into a list: before what came after it in another list, else after what came before it there. Of
+# an entry that is there several times, the first one counts as what came after, and the last one as what came before.
+# Of what later modules have moved since, only where there is nothing else.
+proc place_in {order former at now moved} {
+   foreach others [list $moved {}] {
+      for {set i [expr {$at + 1}]} {$i < [llength $former]} {incr i} {
+         set entry [lindex $former $i]
+         if {[lsearch -exact $others $entry] < 0 && [lsearch -exact [lrange $former 0 $at] $entry] < 0} {
+            set found [lsearch -exact $order $entry]
+            if {$found >= 0} {
+               return $found
+            }
+         }
       }
-   }
-   for {set i [expr {$at - 1}]} {$i >= 0} {incr i -1} {
-      set found [lsearch -exact $order [lindex $former $i]]
-      if {$found >= 0} {
-         return [expr {$found + 1}]
+      for {set i [expr {$at - 1}]} {$i >= 0} {incr i -1} {
+         set entry [lindex $former $i]
+         if {[lsearch -exact $others $entry] < 0 && [lsearch -exact [lrange $former $at end] $entry] < 0} {
+            set found [lindex [lsearch -all -exact $order $entry] end]
+            if {$found ne ""} {
+               return [expr {$found + 1}]
+            }
+         }
       }
    }
    return $now
@@ -53,7 +63,7 @@ proc place_in {order former at now} {
 
 # Put own entries that are still there, as the user or another module has them too, where they were before. Where
 # nothing else has changed since then, the former text comes back as it was.
-proc give_back {name before own} {
+proc give_back {name before own moved} {
    set left [entries_of [lindex [held $name] 0]]
    set former [entries_of $before]
    set order {}
@@ -66,7 +76,7 @@ proc give_back {name before own} {
    for {set i 0} {$i < [llength $former]} {incr i} {
       set entry [lindex $former $i]
       if {[lsearch -exact $own $entry] >= 0 && [info exists now($entry)]} {
-         set order [linsert $order [place_in $order $former $i $now($entry)] $entry]
+         set order [linsert $order [place_in $order $former $i $now($entry) $moved] $entry]
       }
    }
    if {$order ne $left} {
@@ -110,13 +120,15 @@ proc extend {name before after} {
    } elseif {[module-info mode unload]} {
       lassign [take_layer $name] from kept given last later
       # What a module that was loaded later brings too, stays where that one put it.
+      set moved {}
       foreach layer $later {
          foreach entry [entries_of [lindex $layer 3 0]] {
+            lappend moved $entry
             set own [lsearch -all -inline -not -exact $own $entry]
          }
       }
       if {[llength $kept]} {
-         give_back $name [lindex $kept 0] $own
+         give_back $name [lindex $kept 0] $own $moved
       }
    }
 }

@@ -24,7 +24,8 @@ LIBRARY, PLUGIN = "lib/libnccl.so.2", "lib/libnccl-net.so"
 TORCH = "torch/lib/libtorch_cuda.so"
 """What needs NCCL in PyTorch's CUDA wheels, below the directory of packages."""
 OWN_DIRECTORY = "$ORIGIN"
-"""The run-path of NCCL: dlopen("libnccl-net.so") then finds the plugin that lies beside it, whatever the program is."""
+"""The RPATH of NCCL: dlopen("libnccl-net.so") then finds the plugin that lies beside it, whatever the program is and
+whatever a user has in LD_LIBRARY_PATH."""
 
 _BANNER = re.compile(rb"NCCL version (\d+\.\d+\.\d+)[^+\0\n]{0,32}\+cuda(\d+\.\d+)")
 """What NCCL prints at its start: ``NCCL version 2.21.5+cuda12.2``."""
@@ -41,7 +42,7 @@ class Wanted(NamedTuple):
     api: int | None
     """the version of the interface that NCCL and the plugin were found to have in common; None for any"""
     runpath: tuple[str, ...]
-    """directories of the plugin's run-path"""
+    """directories of the plugin's RPATH"""
     static: bool
     wheel: str = ""
     """the directory of the NCCL that PyTorch's wheel brings, beside which the plugin is linked; empty for one built"""
@@ -60,7 +61,7 @@ def inspect(prefix: str, wanted: Wanted) -> Built:
         return _inspect_wheel(prefix, wanted)
     header, banner = header_version(prefix), _banner(os.path.join(prefix, LIBRARY))
     library = _elf(prefix, LIBRARY)
-    facts: dict[str, Any] = {"version": header, "cuda": banner[1], "runpath": _directories(library.runpath)}
+    facts: dict[str, Any] = {"version": header, "cuda": banner[1], "runpath": _directories(library.rpath)}
     problems = [
         ("NCCL %s was asked for, and %s says %s" % (wanted.version, name, found or "nothing"),
          "Correct nccl.version, nccl.tag or nccl.commit in the release file")
@@ -145,21 +146,22 @@ def _inspect_plugin(prefix: str, wanted: Wanted) -> tuple[dict[str, Any], list[t
             "Correct nccl.plugin.version in the release file, or nccl_ofi_compatibility"))
     needed = [name.decode("utf-8", "replace") for name in plugin.needed]
     used = {} if wanted.api is None else {"used": wanted.api}
-    return dict(used, api=offered, runpath=_directories(plugin.runpath), needed=needed), problems
+    return dict(used, api=offered, runpath=_directories(plugin.rpath), needed=needed), problems
 
 
 def _search_path(name: str, found: ElfObject, wanted: Sequence[str], step: str) -> Iterator[tuple[str, str]]:
-    """Tell what is wrong with the run-path of an object.
+    """Tell what is wrong with the RPATH of an object.
 
     Its order is no matter: libtool puts those of its own descriptions first, and no two have a library in common.
     """
-    if found.rpath is not None:
+    if found.runpath is not None:
         yield (
-            "%s has an RPATH (%s), which everything that it loads inherits" % (name, os.fsdecode(found.rpath)),
+            "%s has a RUNPATH (%s), and any directory in LD_LIBRARY_PATH comes before that" % (
+                name, os.fsdecode(found.runpath)),
             "Give the compiler itself for step %s under toolchain.steps, not a wrapper that adds its own" % step)
-    elif sorted(_directories(found.runpath)) != sorted(wanted):
+    elif sorted(_directories(found.rpath)) != sorted(wanted):
         yield (
-            "%s has the run-path '%s', and not '%s'" % (name, ":".join(_directories(found.runpath)), ":".join(wanted)),
+            "%s has the RPATH '%s', and not '%s'" % (name, ":".join(_directories(found.rpath)), ":".join(wanted)),
             "Give the compiler itself for step %s under toolchain.steps: a wrapper may add its own" % step)
 
 

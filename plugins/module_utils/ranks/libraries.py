@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fnmatch
 import importlib
 import os
 import re
@@ -67,6 +68,19 @@ def mapped_libraries(maps: str = "/proc/self/maps") -> dict[str, list[list[Any]]
             size = os.stat(path).st_size
         found.setdefault(stem, []).append([path, size])
     return found
+
+
+def declared_libraries(names: Sequence[str], maps: str = "/proc/self/maps") -> list[str]:
+    """List the paths of mapped files whose soname one of some globs means; versions may follow it in a file's name."""
+    with open(maps, encoding="utf-8", errors="surrogateescape") as stream:
+        paths = {line.rstrip("\n").split(None, 5)[-1] for line in stream}
+    return sorted(path for path in paths if path.startswith("/") and any(is_named(path, name) for name in names))
+
+
+def is_named(path: str, name: str) -> bool:
+    """Tell whether a mapped file is one whose soname a glob means."""
+    base = os.path.basename(path)
+    return fnmatch.fnmatchcase(base, name) or fnmatch.fnmatchcase(base, name + ".*")
 
 
 def mpi_version(libraries: Mapping[str, Sequence[Sequence[Any]]]) -> str:

@@ -136,6 +136,10 @@ class Rank(BackendChecks):
         if self.nccl_log:
             self.nccl_log.remove()
         self.report["libraries"] = libraries.mapped_libraries()
+        if self.question.get("providers"):
+            names = [rule["name"] for rule in self.question["providers"]]
+            self.report["declared"] = libraries.declared_libraries(names)
+            self.report["library_path"] = os.environ.get("LD_LIBRARY_PATH", "")
         self.report["versions"]["mpi"] = libraries.mpi_version(self.report["libraries"])
         self.output.report()
         if self.report["stage"] != "end":

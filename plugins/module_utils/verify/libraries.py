@@ -27,6 +27,7 @@ from .library_graph import (
 from .library_rules import Rules
 from .library_scan import scan
 from .scan_result import Scan, Unchecked
+from .sealed_libraries import find_unsealed
 
 Progress = Callable[[str, int, int], None]
 """Is told what is done, how far it is, and of how many (0: not known)."""
@@ -85,6 +86,7 @@ def verify(
     checks.check_libraries()
     checks.check_places(entries)
     checks.find_embedded(lambda done: report("files searched", done, len(scanned.elf_files)))
+    checks.findings.extend(find_unsealed(rules, scanned.objects, graph, system, scanned.known))
     checks.check_unreadable()
     return Outcome(
         scanned, sorted(checks.findings, key=Finding.order), checks.allowed, checks.unused, sorted(scanned.not_checked),

@@ -29,6 +29,7 @@ HEAD = {
     "forbidden": "Places that nothing may come from",
     "required": "Objects that do not need what they have to",
     "versions": "Symbol versions that a library does not have",
+    "unsealed": "Libraries that a user's LD_LIBRARY_PATH replaces",
     "unreadable": "Files that cannot be looked at",
 }
 

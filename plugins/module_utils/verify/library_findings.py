@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Sequence
 
 from ..core.text import in_words
 
-KINDS = ("missing", "misplaced", "embedded", "forbidden", "required", "versions", "unreadable")
+KINDS = ("missing", "misplaced", "embedded", "forbidden", "required", "versions", "unsealed", "unreadable")
 """The kinds of findings, in the order in which they are told."""
 
 _PYTHON = re.compile(r"libpython(\d+\.\d+)\S*\.so")

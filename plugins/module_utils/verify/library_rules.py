@@ -70,6 +70,14 @@ class Forbidden(NamedTuple):
     paths: re.Pattern[str]
 
 
+class Sealed(NamedTuple):
+    """Describe a library that no LD_LIBRARY_PATH of a user may replace."""
+
+    name: str
+    reason: str
+    sonames: re.Pattern[str]
+
+
 class Dlopen(NamedTuple):
     """Describe a library that another one opens by name."""
 
@@ -89,6 +97,7 @@ class Rules(NamedTuple):
     embedded: tuple[Embedded, ...]
     forbid: tuple[Forbidden, ...]
     plugins: tuple[Dlopen, ...]
+    sealed: tuple[Sealed, ...]
     exclude: tuple[str, ...]
     unopened: tuple[str, ...]
 
@@ -107,6 +116,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "embedded": ("pattern", "provider", "name"),
     "forbid": ("path", "reason"),
     "plugins": ("caller", "name"),
+    "sealed": ("name", "reason"),
 }
 """The keys of each kind of rule; all of them are texts."""
 
@@ -168,6 +178,7 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
             Forbidden(**rule, paths=rule_path_glob("forbid", rule["path"], below=True)) for rule in entries["forbid"]
         ),
         plugins=tuple(Dlopen(**rule) for rule in entries["plugins"]),
+        sealed=tuple(Sealed(**rule, sonames=soname_glob(rule["name"])) for rule in entries["sealed"]),
         exclude=tuple(_texts(given, "exclude")),
         unopened=tuple(_endings(given)),
     )

@@ -1,0 +1,151 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Random module commands in a world of modules, and what is wrong after each of them.
+
+The control is asked only where something is not as it should be, or where it alone knows what should be loaded.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import shutil
+from typing import Mapping, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
+from support.module_worlds import PATHS, USERS, Module, differences, entries, expected, living
+
+COLLECTION = "mine"
+
+
+def random_command(source: random.Random, modules: Sequence[Module], now: Sequence[str], words: Sequence[str]) -> tuple:
+    """Return a module command that a user may give while these modules are loaded; ``words`` are those to draw from."""
+    others = [module for module in modules if module.full_name not in now]
+    if not now or (others and source.random() < 0.5):
+        return ("load", source.choice(others).full_name)
+    word = source.choice([word for word in words if others or word not in ("swap", "switch")])
+    if word in ("swap", "switch"):
+        return (word, source.choice(now), source.choice(others).full_name)
+    if word == "unload":
+        return (word, source.choice(now))
+    return (word, COLLECTION) if word in ("save", "restore") else (word,)
+
+
+def is_plain(words: Sequence[str], modules: Sequence[Module], now: Sequence[str]) -> bool:
+    """Tell whether a command has left those modules loaded which it says, without asking the control."""
+    known = {module.full_name: module for module in modules}
+    gone = {"unload": words[1:], "swap": words[1:2], "switch": words[1:2], "purge": now}
+    come = {"load": words[1:], "swap": words[2:], "switch": words[2:]}
+    families = [known[name].family for name in now if known[name].family]
+    names = [known[name].name for name in now]
+    return (words[0] in gone or words[0] in come) and not set(gone.get(words[0], ())) & set(now) and set(
+        come.get(words[0], ())) <= set(now) and all(len(set(each)) == len(each) for each in (families, names))
+
+
+class State(NamedTuple):
+    """What a user has at one moment: the environment, and the collections below HOME by their paths."""
+
+    environment: dict
+    saved: dict
+
+
+class Runs:
+    """Module commands that were run, by the state before and the words: the same again has the same result.
+
+    ``words`` are the module system's commands, as often as they are to be drawn.
+    """
+
+    def __init__(self, system, place) -> None:
+        self.system, self.place, self.done, self.asked = system, pathlib.Path(place), {}, 0
+        known = module_system.version(system, {"PATH": "/usr/bin:/bin"}, 60)
+        self.words = ["swap", "switch", "swap", "switch", "unload", "unload", "unload", "purge", "save", "restore"]
+        if system.kind == module_system.LMOD or tuple(map(int, known.split(".")[:2])) >= (5, 2):
+            self.words.append("reset")
+
+    def run(self, state: State, words: tuple) -> tuple[bool, State]:
+        """Return whether a module command succeeds, and the state after it, which is the one before where it fails."""
+        key = (frozenset(state.environment.items()), frozenset(state.saved.items()), words)
+        self.asked += 1
+        if key not in self.done:
+            home = pathlib.Path(state.environment["HOME"])
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir()
+            for name, content in state.saved.items():
+                (home / name).parent.mkdir(parents=True, exist_ok=True)
+                (home / name).write_bytes(content)
+            answer = ask(self.system, state.environment, words, 60, shell=False)
+            files = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+            self.done[key] = (answer.ok, State(answer.environment, files) if answer.ok else state)
+        return self.done[key]
+
+
+class Moves:
+    """Keep which entries of search paths plain modules of Lmod have moved.
+
+    An entry that is there already goes to the front with a plain module, and stays there when that one is unloaded.
+    """
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        self.known = {module.full_name: module for module in modules}
+        self.moved: dict[str, dict[str, set]] = {path: {} for path in PATHS}
+
+    def add(self, before: Mapping, came: Sequence[str]) -> None:
+        """Take in the modules that a command has loaded into an environment."""
+        for module in (self.known[name] for name in came if not self.known[name].ours):
+            for _command, path, entry in module.actions:
+                if path in PATHS and entry in entries(before.get(path)):
+                    self.moved[path].setdefault(entry, set()).add(module.full_name)
+
+    def of_others_than(self, now: Sequence[str]) -> dict[str, set]:
+        """Return the entries that modules have moved which are not loaded."""
+        return {path: {entry for entry, names in each.items() if names - set(now)} for path, each in self.moved.items()}
+
+
+class Control:
+    """The same commands with plain modules, which are run only when somebody asks for what came of them."""
+
+    def __init__(self, runs: Runs, state: State) -> None:
+        self.runs, self.state, self.waiting = runs, state, []
+
+    def environment(self) -> dict:
+        """Return the environment after all commands that were given until now."""
+        for words in self.waiting:
+            self.state = self.runs.run(self.state, words)[1]
+        self.waiting = []
+        return self.state.environment
+
+
+def play(runs: Runs, modules, directories, source: random.Random, length: int) -> list[str]:
+    """Run one random sequence in a world; return what is wrong after the first command that leaves something wrong."""
+    start = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **source.choice(USERS)}
+    if source.random() < 0.3:
+        # What a login has, and what reset goes back to.
+        start["LMOD_SYSTEM_DEFAULT_MODULES"] = source.choice(modules).full_name
+    state, plain = (
+        State({**start, "HOME": str(runs.place / name), "MODULEPATH": place}, {})
+        for name, place in zip(("home", "control-home"), directories))
+    control = Control(runs, plain)
+    moves = Moves(modules)
+    said: list[str] = []
+    for turn in range(length + 1):
+        now = loaded(state.environment)
+        words = random_command(source, modules, now, runs.words) if turn < length else ("purge",)
+        before = state.environment
+        succeeded, state = runs.run(state, words)
+        control.waiting.append(words)
+        said.append(" ".join(words))
+        now, real = loaded(state.environment), state.environment
+        moves.add(before, [name for name in now if name not in loaded(before)] if words[0] != "restore" else now)
+        displaced = moves.of_others_than(now)
+        models = [expected(modules, now, start, moves) for moves in (True, False)]
+        found = differences(models, living(modules, now, start), real, models[0], displaced)
+        if found:
+            found = differences(models, living(modules, now, start), real, control.environment(), displaced)
+        if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
+            found.append("loaded are %s, not %s" % (now, loaded(control.environment())))
+        if not now:
+            found += ["%s is left" % name for name in real if name.startswith("__TORCHSTACK")]
+        if found:
+            return ["user %s: %s" % (start, "; ".join(said)), "loaded: %s" % now, *found]
+    return []
