@@ -150,7 +150,7 @@ def test_s38_a_rank_whose_first_one_never_comes_says_so(node, tmp_path):
 
 
 def test_s38_a_place_that_cannot_be_used_is_named(node, tmp_path):
-    with pytest.raises(node.MeetingError, match="absent cannot be used: No such file.*TORCHSTACK_NODE_TMP"):
+    with pytest.raises(node.MeetingError, match=r"absent cannot be used: No such file.*TORCHSTACK_NODE_TMP"):
         node.Meeting(str(tmp_path / "absent"), "1.0", 0, 1).enter(0)
 
 
