@@ -292,6 +292,14 @@ def test_places_that_depend_on_the_root_are_named_by_words(prefix):
         "CUDNN_LIBRARY": "{prefix}/base/lib", "USE_CUDA": "1"}
 
 
+def test_a_named_pipe_in_the_place_of_a_record_is_not_waited_for(prefix):
+    resolved = installed_release.make(prefix)
+    (prefix / ".torchstack" / "pytorch.json").unlink()
+    os.mkfifo(str(prefix / ".torchstack" / "pytorch.json"))
+    with pytest.raises(StackError, match=r"pytorch\.json cannot be read: it is no regular file"):
+        sbom_file.make_sbom(str(prefix), resolved)
+
+
 def test_a_record_that_cannot_be_read_is_named(prefix):
     resolved = installed_release.make(prefix)
     (prefix / "base" / "conda-meta" / "numpy-1.26.4-py311h0.json").write_text("{")

@@ -14,6 +14,7 @@ import platform
 from typing import Any, Iterable, Iterator, Mapping
 
 from ..conda.prefix import META
+from ..core.files import regular_file
 from ..core.lenient_json import mapping, mappings, sequence, text, texts
 from ..core.redaction import without_credentials
 from ..definition import markers
@@ -104,7 +105,7 @@ def _metadata(path: str, name: str = "") -> Any:
     """Read a file of a distribution, by default its metadata; an egg's may be the path itself."""
     file = os.path.join(path, name or METADATA[os.path.splitext(path)[1]]) if name or os.path.isdir(path) else path
     try:
-        with open(file, encoding="utf-8", errors="replace") as stream:
+        with open(file, encoding="utf-8", errors="replace", opener=regular_file) as stream:
             return email.parser.HeaderParser().parse(stream)
     except (FileNotFoundError, NotADirectoryError):
         return {}

@@ -211,7 +211,8 @@ class Pass(Workers):
                 if plan.special:
                     counters.special.add(lambda: (directory.path(name), plan.special, plan.before))  # noqa: B023 called at once
                 if look and plan.before & 0o111 and not plan.special:
-                    changes.note_attributes(directory, name, "/proc/self/fd/%d/%s" % (descriptor, name), found, counters)
+                    target = "/proc/self/fd/%d/%s" % (descriptor, name)
+                    changes.note_attributes(directory, name, target, found, counters)
                 if found.st_nlink > 1:
                     counters.hardlinked += 1
                     if changes.count_name(found):
