@@ -48,7 +48,7 @@ def of_metadata(metadata: Mapping[str, Any]) -> str:
 
 def of_address(url: str) -> str:
     """Return whose the place of a source is; empty for an address of one machine."""
-    parts = urllib.parse.urlsplit(url)
+    parts = _split(url)
     host = (parts.hostname or "").lower()
     if "." not in host:
         return ""
@@ -58,11 +58,19 @@ def of_address(url: str) -> str:
 
 def of_channel(channel: str) -> str:
     """Return whose a conda channel is: its last word; empty for a directory of one machine."""
-    parts = urllib.parse.urlsplit(channel)
+    parts = _split(channel)
     if parts.scheme == "file" or channel.startswith("/"):
         return ""
     words = [word for word in parts.path.split("/") if word]
     return organisation(words[-1] if words else parts.hostname or "") if channel else ""
+
+
+def _split(url: str) -> urllib.parse.SplitResult:
+    """Split an address; one that is none has no host and no path."""
+    try:
+        return urllib.parse.urlsplit(url)
+    except ValueError:
+        return urllib.parse.urlsplit("")
 
 
 def _plain(name: str) -> str:

@@ -28,6 +28,7 @@ def test_a_distribution_is_supplied_by_whom_its_metadata_names(metadata, said):
     ("https://github.com/NVIDIA/nccl", "Organization: NVIDIA"),
     ("https://git.example.org/group/x.git", "Organization: git.example.org"),
     ("file:///shared/x.git", ""),
+    ("http://[x", ""),
     ("/shared/x.git", ""),
     ("", ""),
 ])
