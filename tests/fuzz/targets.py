@@ -52,14 +52,17 @@ def decoded(data: bytes) -> str:
 
 
 class Canned:
-    """The commands of a batch system, which all answer the same."""
+    """The commands of a batch system: the first answers with the input up to two empty lines, others with the rest."""
 
     def __init__(self, output: str) -> None:
-        self.answer = Answer(0, output, "")
+        first, _lines, rest = output.partition("\n\n\n")
+        self.answers = [Answer(0, first, ""), Answer(0, rest or first, "")]
 
     def ask(self, *words: str) -> Answer:
         # PBS names the job in one answer, and describes it in the other.
-        return Answer(0, "1.server\n", "") if words[0] == "qselect" else self.answer
+        if words[0] == "qselect":
+            return Answer(0, "1.server\n", "")
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     def program(self, name: str) -> str:
         return "/usr/bin/" + name
@@ -214,7 +217,7 @@ FLUX = json.dumps(
     {
         "jobs": [
             {
-                "id": "f1",
+                "id": 1,
                 "name": "name",
                 "state": "INACTIVE",
                 "result": "FAILED",
@@ -241,7 +244,15 @@ TARGETS = {
         ),
     ),
     "pbs": Target(scheduler(pbs.Pbs), (JOBS, JOBS.replace(b'"F"', b"{}"), *whole("pbs/records/*.json"))),
-    "flux": Target(scheduler(flux.Flux), (FLUX, *whole("flux/records/*"))),
+    "flux": Target(
+        scheduler(flux.Flux),
+        (
+            FLUX,
+            FLUX.replace(b'"id": 1', b'"id": -1'),
+            FLUX.replace(b"INACTIVE", b"SCHED") + b"\n\n\n1\n\xc2\xb2\n",
+            *whole("flux/records/*"),
+        ),
+    ),
     "health": Target(
         health,
         (
