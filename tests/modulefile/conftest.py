@@ -62,9 +62,15 @@ def some_module_system():
 
 
 @pytest.fixture()
-def some_lmod():
+def kinds_at_hand():
+    """Return which module systems the machine has."""
+    return {system.kind for system in SYSTEMS}
+
+
+@pytest.fixture()
+def some_lmod(kinds_at_hand):
     """Skip a test that changes what only Lmod reads."""
-    if module_system.LMOD not in {system.kind for system in SYSTEMS}:
+    if module_system.LMOD not in kinds_at_hand:
         pytest.skip("not installed: Lmod")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -26,6 +27,8 @@ OF_OUR_CHOICE = {"site", "title", "nodes", "per_node", "mpi", "pytorch", "releas
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The repository that the page makes, and how many lines of YAML were written by hand."""
+    if not shutil.which("patch"):
+        pytest.skip("not installed: GNU patch")
     directory = tmp_path_factory.mktemp("page")
     (directory / "answers.yml").write_text(BLOCKS["yaml"])
     answers = interview.collect(ASKED, interview.from_file(directory / "answers.yml"), repository.further_context)

@@ -12,12 +12,13 @@ import configparser
 import os
 import re
 import sys
+import tempfile
 from typing import Mapping, NamedTuple
 
 from ..core.canonical import digest_of
 from ..core.errors import StackError
 from ..core.redaction import without_credentials
-from ..core.run_command import run
+from ..core.run_command import Outcome, run
 
 HELP_SECONDS = 60.0
 PLACES = ("index-url", "extra-index-url", "find-links", "no-index")
@@ -25,6 +26,7 @@ PLACES = ("index-url", "extra-index-url", "find-links", "no-index")
 
 SECTIONS = ("global", "install", "download")
 STEP = "read the configuration of pip"
+NO_PIP = "No module named pip"
 _DEFAULT = re.compile(r"--index-url\b.*?\(default (\S+?)\)", re.DOTALL)
 _YES = ("1", "true", "yes", "on", "y", "t")
 
@@ -55,8 +57,12 @@ def files(variables: Mapping[str, str], prefix: str) -> list[str]:
 
 def default_index(python: str) -> str:
     """Return the index that pip takes where none is configured. Raises StackError: its own help does not say it."""
-    wide = dict(os.environ, COLUMNS="1000")  # the help is broken into lines of the terminal's width
-    said = run([python, "-m", "pip", "help", "download"], HELP_SECONDS, environment=wide)
+    said = _help_of_pip(python)
+    if NO_PIP in said.complaint:
+        # Debian's interpreters bring theirs for virtual environments only.
+        with tempfile.TemporaryDirectory() as directory:
+            made = run([python, "-m", "venv", directory], HELP_SECONDS)
+            said = _help_of_pip(os.path.join(directory, "bin", "python")) if made.ok else made
     found = _DEFAULT.search(said.output)
     if found is None:
         raise StackError(
@@ -64,6 +70,11 @@ def default_index(python: str) -> str:
             % (python, said.complaint.rstrip(".")),
             STEP, "Set index-url in pip's configuration, or PIP_INDEX_URL.")
     return found.group(1)
+
+
+def _help_of_pip(python: str) -> Outcome:
+    wide = dict(os.environ, COLUMNS="1000")  # the help is broken into lines of the terminal's width
+    return run([python, "-m", "pip", "help", "download"], HELP_SECONDS, environment=wide)
 
 
 def options(variables: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, str]:

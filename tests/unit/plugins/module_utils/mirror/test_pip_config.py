@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -51,6 +52,15 @@ def test_an_interpreter_without_pip_needs_an_index_to_be_configured(tmp_path):
     with pytest.raises(StackError, match="does not say which it would take: No module named pip"):
         pip_config.read({"PIP_CONFIG_FILE": os.devnull}, python=str(python))
     assert pip_config.read({"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}, python=str(python)).indexes == ()
+
+
+def test_an_interpreter_without_pip_is_asked_by_the_pip_of_its_virtual_environments(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n[ \"$2\" != pip ] || { echo 'No module named pip' >&2; exit 1; }\nexec %s \"$@\"\n" % sys.executable)
+    python.chmod(0o755)
+    assert pip_config.read({"PIP_CONFIG_FILE": os.devnull}, python=str(python)) == pip_config.read(
+        {"PIP_CONFIG_FILE": os.devnull})
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
