@@ -249,6 +249,10 @@ TARGETS = {
         (
             FLUX,
             FLUX.replace(b'"id": 1', b'"id": -1'),
+            FLUX.replace(b"INACTIVE", b"SCHED").replace(b'"annotations": {', b'"annotations": "x", "more": {'),
+            FLUX.replace(b"INACTIVE", b"SCHED").replace(b'"t_estimate": 1.0', b'"t_estimate": 1e99'),
+            FLUX.replace(b'"exception": {', b'"exception": [1], "more": {'),
+            FLUX.replace(b'"INACTIVE"', b'"DEPEND", "dependencies": 7'),
             FLUX.replace(b"INACTIVE", b"SCHED") + b"\n\n\n1\n\xc2\xb2\n",
             *whole("flux/records/*"),
         ),
