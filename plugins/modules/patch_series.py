@@ -101,7 +101,9 @@ state_after:
   type: dict
 patches:
   description: The series in order. C(name) and C(sha256) of the patch file, the C(files) that it touches, and in
-    C(offsets) the hunks that are not at the line of their header, with the number of lines between.
+    C(offsets) the hunks that are not at the line of their header, with the number of lines between. C(notes) tell what
+    GNU patch and git take as well and its author may not have meant, such as blank lines that the end has lost; the
+    module warns of them.
   returned: success
   type: list
   elements: dict
@@ -110,6 +112,7 @@ patches:
       sha256: 9f86d081
       files: [torch/ProcessGroupMPI.cpp]
       offsets: [{file: torch/ProcessGroupMPI.cpp, hunk: 2, offset: -3}]
+      notes: []
 series_digest:
   description: Identity of the series, to put among the inputs of a build step - the sha256 over each patch's name, a
     NUL, its own sha256 and a newline, in order.
@@ -171,6 +174,7 @@ line:
 import contextlib
 import functools
 import os
+from typing import Any, cast
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -227,7 +231,7 @@ def describe(series: Series, trial: Trial | None) -> list[dict[str, object]]:
         used = trial.offsets[index] if trial else []
         described.append({
             "name": display(patch.name),
-            "sha256": patch.sha256,
+            "sha256": patch.sha256, "notes": list(patch.notes),
             "files": sorted({display(path) for section in patch.files for path in (section.old, section.new)}),
             "offsets": [
                 {"file": display(section.new), "hunk": number, "offset": offset}
@@ -293,7 +297,11 @@ def run(module: AnsibleModule) -> dict[str, object]:
     missing = not all(os.path.isdir(params[key]) for key in ("src", "series"))
     if module.check_mode and params["planned_after"] and missing:
         return plan_later(params)
-    return reconcile(params, module.check_mode, module._diff)
+    result = reconcile(params, module.check_mode, module._diff)
+    for patch in cast("list[dict[str, Any]]", result["patches"]):
+        for note in patch["notes"]:
+            module.warn(note + ".")
+    return result
 
 
 def main() -> None:

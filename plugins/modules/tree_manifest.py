@@ -12,6 +12,8 @@ version_added: 0.2.0
 short_description: Record what a tree holds, or compare it with its record
 description:
   - Records type, mode, size, SHA-256 digest and link target of every path of a tree, or says how it differs from that.
+    With O(content=full) also access control lists, file capabilities and attributes C(user.*), where there are any; a
+    record of an older version has none of these, and stays as it is.
   - Paths are relative to the tree. Times and owners are not recorded, so a tree that was moved, or copied with its
     modes, still matches. The record is the same whatever the file system's order, the locale and the number of threads.
   - Symbolic links are never followed. Named pipes, sockets and devices are recorded by type and mode and never opened.
@@ -130,9 +132,9 @@ bytes:
   returned: once the tree was read
   type: int
 totals:
-  description: How many paths were C(added), C(removed), of another C(type), C(mode), C(size), C(content) or C(target)
-    than recorded, and how many are in RV(unstable), RV(unreadable) and RV(foreign). Another type is the whole
-    difference of a path. Another size implies another content, which is then not counted.
+  description: How many paths were C(added), C(removed), of another C(type), C(mode), C(size), C(content), C(target) or
+    with other C(attributes) than recorded, and how many are in RV(unstable), RV(unreadable) and RV(foreign). Another
+    type is the whole difference of a path. Another size implies another content, which is then not counted.
   returned: once the tree was read
   type: dict
 added:

@@ -138,7 +138,9 @@ drift_total:
   returned: always, once the tree was walked
   type: int
 special:
-  description: The first setuid and setgid files, named pipes, sockets and devices.
+  description: The first setuid and setgid files, named pipes, sockets and devices. With O(state=frozen) also programs
+    with C(file capabilities), and directories whose C(default access list) lets others than the owner write what is
+    made there, as after a thaw; the module warns of these.
   returned: always, once the tree was walked
   type: list
   elements: dict
@@ -198,11 +200,18 @@ failed_step:
 """
 
 import os
+from typing import cast
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import boundary, counters, permissions
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import shortly
+from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import (
+    boundary,
+    counters,
+    mode_changes,
+    permissions,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import FROZEN, WRITABLE, Policy
 
 
@@ -239,6 +248,13 @@ def run(module: AnsibleModule) -> dict:
         return {"changed": True, "planned_after": later}
     result = set_permissions(module.params, not module.check_mode)
     result["changed"] = bool(result["changed_files"] or result["changed_directories"])
+    special = cast("list[dict[str, str]]", result["special"])
+    writable = [entry["path"] for entry in special if entry["kind"] == mode_changes.DEFAULT_LIST]
+    if writable:
+        module.warn(
+            "The default access control list of %d directories below %s lets others write what is made there, as after "
+            "a thaw; first %s. To take it away: setfacl --remove-default (-R for all)." % (
+                len(writable), module.params["path"], shortly(writable)))
     if module._diff and result["changed"]:
         result["diff"] = render(result)
     return result

@@ -24,7 +24,7 @@ import node
 place, identity, rank, size, seconds = sys.argv[2:]
 meeting = node.Meeting(place, identity, int(rank), int(size))
 try:
-    meeting.enter()
+    meeting.enter(float(seconds))
     open(os.path.join(meeting.path, "of-%s" % rank), "w").close()
     meeting.arrive(ready=rank == "0")
     meeting.wait(float(seconds))
@@ -109,35 +109,55 @@ def test_s38_the_place_of_others_who_are_alive_stays(rank, tmp_path):
     assert mine.stdout.readline() == "1\n"
     mine.stdin.close()
     mine.wait()
-    assert [path.name.rpartition("-")[2] for path in tmp_path.iterdir()] == ["other"]
+    assert [path.name.split("-")[2].partition(".")[0] for path in tmp_path.iterdir()] == ["other"]
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "open directory"])
-def test_s38_what_somebody_else_may_have_put_there_is_not_followed(node, tmp_path, kind):
-    meeting = node.Meeting(str(tmp_path), "1.0", 0, 1)
+def test_s38_what_somebody_else_may_have_put_there_is_neither_followed_nor_in_the_way(node, tmp_path, kind):
+    first, second = (node.Meeting(str(tmp_path), "4711.0-nid001", number, 2) for number in range(2))
     treasure = tmp_path / "treasure"
     treasure.mkdir(mode=0o700)
     (treasure / "kept").touch()
-    trap = pathlib.Path(meeting.path)
-    if kind == "link":
-        trap.symlink_to(treasure)
-    elif kind == "file":
-        trap.touch()
-    else:
-        trap.mkdir()
-        trap.chmod(0o777)
-    with pytest.raises(node.MeetingError) as refused:
-        meeting.enter()
-    meeting.leave()
-    assert meeting.path in str(refused.value) and "TORCHSTACK_NODE_TMP" in str(refused.value)
+    traps = [tmp_path / (first.name.rstrip(".") + end) for end in ("", ".", ".aaaaaaaa")]
+    for trap in traps:
+        if kind == "link":
+            trap.symlink_to(treasure)
+        elif kind == "file":
+            trap.touch()
+        else:
+            trap.mkdir()
+            trap.chmod(0o777)
+    first.enter(5)
+    second.enter(5)
+    assert first.path == second.path and pathlib.Path(first.path) not in traps
+    first.leave()
+    second.leave()
     assert [path.name for path in treasure.iterdir()] == ["kept"]
-    assert os.path.lexists(trap)
+    assert all(os.path.lexists(trap) for trap in traps)
+
+
+def test_s38_ranks_that_come_before_the_first_wait_for_it(rank):
+    others = [rank(number, 3) for number in (2, 1)]
+    first = rank(0, 3)
+    assert [process.stdout.readline() for process in (first, *others)] == ["3\n"] * 3
+
+
+def test_s38_a_rank_whose_first_one_never_comes_says_so(node, tmp_path):
+    meeting = node.Meeting(str(tmp_path), "1.0", 1, 2)
+    with pytest.raises(node.MeetingError, match="waited 0 seconds for local rank 0"):
+        meeting.enter(0)
+    meeting.leave()
+
+
+def test_s38_a_place_that_cannot_be_used_is_named(node, tmp_path):
+    with pytest.raises(node.MeetingError, match=r"absent cannot be used: No such file.*TORCHSTACK_NODE_TMP"):
+        node.Meeting(str(tmp_path / "absent"), "1.0", 0, 1).enter(0)
 
 
 def test_s38_a_rank_that_cannot_begin_does_not_keep_the_others(node, tmp_path):
     first, second = (node.Meeting(str(tmp_path), "1.0", number, 2) for number in range(2))
-    first.enter()
-    second.enter()
+    first.enter(5)
+    second.enter(5)
     first.fail()
     with pytest.raises(node.MeetingError, match="another rank of this node could not begin"):
         second.wait(300)

@@ -15,7 +15,8 @@ import packaging.specifiers
 import packaging.tags
 import packaging.version
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import markers, wheel_tags
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import markers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import wheel_tags
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

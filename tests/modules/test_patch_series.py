@@ -268,9 +268,9 @@ def test_bad_options_are_refused_with_the_tree_untouched(site, run_module, spoil
 
 
 def test_malformed_hunk_counts_are_named_with_file_and_line(site, run_module):
-    text = SECOND.replace("@@ -2,7 +2,7 @@", "@@ -2,8 +2,8 @@")
+    text = SECOND.replace("@@ -2,7 +2,7 @@", "@@ -2,12 +2,12 @@")
     (site.series / "0002-second.patch").write_text(text)
-    line = text.splitlines().index("@@ -2,8 +2,8 @@") + 1
+    line = text.splitlines().index("@@ -2,12 +2,12 @@") + 1
     result = run_module("patch_series", site.arguments())
     assert result["failed_step"] == "parse series"
     assert result["msg"].startswith("0002-second.patch, line %d: the hunk has fewer lines than its header says." % line)

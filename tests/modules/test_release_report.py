@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -55,6 +56,13 @@ def change(path, how):
     path.write_text("\n".join([json.dumps(record), others]))
 
 
+def named_pipes(root):
+    """Put pipes that nobody writes in the places of records."""
+    for path in [*(root / RELEASE / ".torchstack").glob("*.json"), *(root / ".torchstack" / RELEASE).glob("*.jsonl")]:
+        path.unlink()
+        os.mkfifo(str(path))
+
+
 def infinite(root):
     path = next((root / RELEASE / ".torchstack" / "steps").glob("*")) / "exit"
     path.write_text('{"code": Infinity, "reason": "exit", "seconds": NaN}')
@@ -91,7 +99,7 @@ def names_of_mathematics(root):
 
 
 @pytest.mark.parametrize("damage", [
-    infinite, surrogate, rule_of_no_text, times_of_no_text, name_with_a_nul, names_of_mathematics])
+    named_pipes, infinite, surrogate, rule_of_no_text, times_of_no_text, name_with_a_nul, names_of_mathematics])
 def test_a_damaged_record_costs_its_part_of_the_report_and_no_more(damage, tmp_path):
     resolved = report_records.finished(tmp_path, 8)
     damage(tmp_path)

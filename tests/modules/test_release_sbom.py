@@ -159,6 +159,73 @@ def test_everything_that_is_installed_is_in_it_with_its_origin(prefix):
     assert document["creationInfo"]["created"] == "2026-11-20T10:00:00Z"
 
 
+WALKED = ("DESCRIBES", "CONTAINS", "DEPENDS_ON", "HAS_PREREQUISITE")
+"""What the checker of NTIA's minimum elements follows (ntia-conformance-checker 6.0)."""
+
+
+@pytest.mark.parametrize("make", [installed_release.make, installed_release.container])
+def test_each_package_has_the_minimum_elements_and_hangs_on_the_release_by_what_checkers_walk(prefix, make):
+    document = sbom_file.make_sbom(str(prefix), make(prefix))
+    for one in document["packages"]:
+        assert one["supplier"].startswith(("Person: ", "Organization: ")), one
+        assert one["versionInfo"], one
+    reached, edges = {"SPDXRef-DOCUMENT"}, [edge for edge in relations(document) if edge[1] in WALKED]
+    for _level in edges:
+        reached |= {second for first, _how, second in edges if first in reached}
+    assert set(by_id(document)) <= reached
+
+
+def test_suppliers_are_those_whom_the_metadata_the_channel_and_the_address_name(prefix):
+    resolved = installed_release.make(prefix)
+    packages = prefix / "base" / "lib" / "python3.11" / "site-packages"
+    installed_release.distribution(packages, "authored", "1", author="Jane Doe <jane@example.org>")
+    installed_release.distribution(packages, "teamed", "1", author="Example Team <team@example.org>")
+    document = sbom_file.make_sbom(str(prefix), resolved)
+    named = {name[8:]: one["supplier"] for name, one in by_id(document).items()}
+    assert named["Python-authored"] == "Person: Jane Doe"
+    assert named["Python-teamed"] == "Organization: Example Team"
+    assert named["Conda-numpy"] == "Organization: forge"
+    assert named["Component-nccl"] == "Organization: NVIDIA"
+    assert named["Component-packages.apex"] == "Organization: gitlab.example.org"
+    # Who names nobody, and what the site itself brings.
+    assert named["Python-silent"] == named["Component-mpi"] == named["Release"] == "Organization: mysite"
+
+
+def test_the_wheel_that_was_installed_has_its_checksum_and_no_other_wheel_of_that_version(prefix):
+    resolved = installed_release.make(prefix)
+    packages = prefix / "base" / "lib" / "python3.11" / "site-packages"
+    here, there = "cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_x86_64"
+    for name in ("fast_thing", "twice"):
+        installed_release.distribution(packages, name, "1.5", tag=here)
+    installed_release.fetched(prefix, "base-fetch", {
+        "fast_thing-1.5-%s.whl" % here: "1" * 64, "fast_thing-1.5-%s.whl" % there: "2" * 64,
+        "twice-1.5-%s.whl" % here: "3" * 64, "not-a-wheel.txt": "4" * 64})
+    installed_release.fetched(prefix, "other-fetch", {"twice-1.5-%s.whl" % here: "5" * 64})
+    found = by_id(sbom_file.make_sbom(str(prefix), resolved))
+    assert found["SPDXRef-Python-fast-thing"]["checksums"] == [{"algorithm": "SHA256", "checksumValue": "1" * 64}]
+    assert found["SPDXRef-Python-fast-thing"]["packageFileName"] == "fast_thing-1.5-%s.whl" % here
+    assert "checksums" not in found["SPDXRef-Python-twice"]
+
+
+def test_distributions_and_conda_packages_depend_on_what_their_metadata_needs_here(prefix):
+    resolved = installed_release.make(prefix)
+    packages = prefix / "base" / "lib" / "python3.11" / "site-packages"
+    installed_release.distribution(packages, "asks", "1", requires=[
+        "numpy>=1; python_version >= '3.9'", "silent; sys_platform == 'win32'", "Pure_Thing[fast] (>=1)",
+        "absent", "torch; extra == 'gpu'", "silent; a marker of tomorrow"])
+    metadata = packages / "Pure_Thing-1!2.0+local.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace(
+        "Name:", "Requires-Dist: horovod; extra == 'fast'\nRequires-Dist: silent; extra == 'slow'\nName:", 1))
+    record = prefix / "base" / "conda-meta" / "numpy-1.26.4-py311h0.json"
+    said = dict(json.loads(record.read_text()), depends=["python >=3.11,<3.12.0a0", "libabsent"])
+    record.write_text(json.dumps(said))
+    needed = {(one[8:], other[8:]) for one, how, other in relations(sbom_file.make_sbom(str(prefix), resolved))
+              if how == "DEPENDS_ON" and one != "SPDXRef-Release"}
+    assert needed == {
+        ("Python-asks", "Python-numpy"), ("Python-asks", "Python-pure-thing"), ("Python-pure-thing", "Python-horovod"),
+        ("Conda-numpy", "Conda-python")}
+
+
 def test_licences_are_those_that_the_packages_declare(prefix):
     document = sbom_file.make_sbom(str(prefix), installed_release.make(prefix))
     declared = {name: one["licenseDeclared"] for name, one in by_id(document).items()}
@@ -223,6 +290,14 @@ def test_places_that_depend_on_the_root_are_named_by_words(prefix):
     assert found["runtime"]["prepend"]["PATH"] == ["{prefix}/base/bin", "/opt/cuda/bin"]
     assert {one["key"]: one["flags"] for one in found["components"]}["pytorch"] == {
         "CUDNN_LIBRARY": "{prefix}/base/lib", "USE_CUDA": "1"}
+
+
+def test_a_named_pipe_in_the_place_of_a_record_is_not_waited_for(prefix):
+    resolved = installed_release.make(prefix)
+    (prefix / ".torchstack" / "pytorch.json").unlink()
+    os.mkfifo(str(prefix / ".torchstack" / "pytorch.json"))
+    with pytest.raises(StackError, match=r"pytorch\.json cannot be read: it is no regular file"):
+        sbom_file.make_sbom(str(prefix), resolved)
 
 
 def test_a_record_that_cannot_be_read_is_named(prefix):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 import subprocess
 
 import pytest
@@ -150,3 +151,47 @@ def test_names_that_are_no_text_come_through_record_and_report(run_module, relea
     assert "lib/caf\\xe9\n" in result["added"]
     assert '"lib/caf\\udce9\\n"' in (release / ".torchstack" / "manifest.json").read_text(encoding="ascii")
     assert run_module("tree_manifest", arguments(release, state="compared"))["matches"] is True
+
+
+def attribute(path, name, value):
+    """Set an extended attribute of something frozen."""
+    before = mode(path)
+    path.chmod(before | 0o200)
+    try:
+        os.setxattr(str(path), name, value)
+    except OSError as error:
+        pytest.skip("needs a file system with extended attributes: %s" % error.strerror)
+    finally:
+        path.chmod(before)
+
+
+def access_list(*entries):
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry, 0xFFFFFFFF) for entry in entries)
+
+
+def test_attributes_and_access_lists_that_come_later_are_drift_of_a_full_comparison(run_module, release):
+    attribute(release / "lib" / "data", "user.kept", b"as it was")
+    assert run_module("tree_manifest", arguments(release)).changed
+    assert run_module("tree_manifest", arguments(release, state="compared"))["matches"]
+    attribute(release / "bin" / "tool", "user.note", b"new")
+    attribute(release / "lib" / "data", "user.kept", b"otherwise")
+    attribute(release / "lib", "system.posix_acl_default", access_list((1, 7), (4, 7), (32, 5)))
+    drift = run_module("tree_manifest", arguments(release, state="compared", fail_on_drift=False))
+    assert drift["totals"]["attributes"] == 3 and not drift["matches"]
+    said = {entry["path"]: (entry["kind"], entry["from"], entry["to"]) for entry in drift["differing"]}
+    assert said["bin/tool"] == ("attributes", "", "user.note=6e6577")
+    assert said["lib"] == ("attributes", "", "system.posix_acl_default=user::rwx,group::rwx,other::r-x")
+    refused = run_module("tree_manifest", arguments(release, state="compared"))
+    assert refused.failed and "(3 attributes), first bin/tool, lib, lib/data" in refused["msg"]
+    assert run_module("tree_manifest", arguments(release, state="compared", content="quick"))["matches"]
+
+
+def test_a_record_of_before_there_were_attributes_stays_as_it_is(run_module, release):
+    record = release / ".torchstack" / "manifest.json"
+    run_module("tree_manifest", arguments(release))
+    record.chmod(0o644)
+    record.write_text(record.read_text().replace('"attributes": true,\n', ""))
+    record.chmod(0o444)
+    attribute(release / "bin" / "tool", "user.note", b"new")
+    assert run_module("tree_manifest", arguments(release, state="compared"))["matches"]
+    assert not run_module("tree_manifest", arguments(release)).changed

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import subprocess
+import types
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.modules import tree_permissions
 
 
 def mode(path):
@@ -173,3 +176,22 @@ def test_names_that_are_no_text_come_through_the_report(run_module, release):
         pass
     result = run_module("tree_permissions", arguments(release))
     assert "caf\\xe9\n" in [entry["path"] for entry in result["drift"]]
+
+
+def test_a_freeze_warns_of_a_default_access_list_that_lets_others_write(run_module, release):
+    entries = b"".join(struct.pack("<HHI", tag, bits, 0xFFFFFFFF) for tag, bits in ((1, 7), (4, 7), (32, 5)))
+    try:
+        os.setxattr(str(release / "lib"), "system.posix_acl_default", struct.pack("<I", 2) + entries)
+    except OSError as error:
+        pytest.skip("needs a file system with access control lists: %s" % error.strerror)
+    for check in (True, False):
+        done = run_module("tree_permissions", arguments(release), check=check)
+        assert [(one["path"], one["kind"]) for one in done["special"]] == [("lib", "default access list")]
+    warned = []
+    asked = arguments(release, policy=None, exclude=[], workers=1, max_listed=100, planned_after=None)
+    module = types.SimpleNamespace(params=asked, check_mode=True, _diff=False, warn=warned.append)
+    tree_permissions.run(module)
+    assert len(warned) == 1 and "setfacl --remove-default" in warned[0] and "first lib." in warned[0]
+    asked["state"] = "writable"
+    tree_permissions.run(module)
+    assert len(warned) == 1

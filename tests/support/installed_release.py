@@ -101,7 +101,7 @@ def container(prefix: pathlib.Path) -> dict[str, Any]:
 
 def distribution(
     packages: pathlib.Path, name: str, version: str, licence: str = "", expression: str = "", classifiers=(),
-    wheel: str = "",
+    wheel: str = "", author: str = "", requires=(), tag: str = "",
 ) -> None:
     """A Python distribution's metadata."""
     place = packages / ("%s-%s.dist-info" % (name.replace(".", "_"), version))
@@ -110,7 +110,11 @@ def distribution(
     lines += ["License: " + licence] if licence else []
     lines += ["License-Expression: " + expression] if expression else []
     lines += ["Classifier: " + said for said in classifiers]
+    lines += ["Author-email: " + author] if author else []
+    lines += ["Requires-Dist: " + said for said in requires]
     (place / "METADATA").write_text("\n".join([*lines, "", "A description.\n"]))
+    if tag:
+        (place / "WHEEL").write_text("Wheel-Version: 1.0\nTag: %s\n" % tag)
     if wheel:
         archive = {"hash": "sha256=" + wheel, "hashes": {"sha256": wheel}}
         said = {"url": "file:///x/wheels/%s.whl" % name, "archive_info": archive}
@@ -140,6 +144,14 @@ def step(
     place.mkdir(parents=True)
     (place / "inputs.json").write_text(json.dumps({"facts": {"environment": dict(environment)}}))
     (place / "stamp.json").write_text(json.dumps({"digest": "0", "finished": finished}))
+
+
+def fetched(prefix: pathlib.Path, step_name: str, digests: Mapping[str, str]) -> None:
+    """The result of a step that fetched files."""
+    place = prefix / ".torchstack" / "steps" / step_name
+    place.mkdir(parents=True, exist_ok=True)
+    files = [{"path": "src/%s/%s" % (step_name, name), "sha256": digest} for name, digest in digests.items()]
+    (place / "result.json").write_text(json.dumps({"files": files}))
 
 
 def record(prefix: pathlib.Path, name: str, content: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import shlex
 from typing import Any, Mapping, Sequence
 
 from ..modulefiles import site_system
+from ..ranks.socket_group import SECRET
 from .output import (
     EM,
     ENVIRONMENT,
@@ -80,6 +81,10 @@ def _load_lines(name: str, modulepaths: Mapping[str, Any]) -> list[str]:
     ]
 
 
+SECRET_LINE = (
+    'export %s="${%s:-$(od -A n -t x1 -N 16 /dev/urandom 2> /dev/null | tr -d \' \\n\')}"' % (SECRET, SECRET))
+
+
 def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: str, seconds: int) -> str:
     """Write the script: log in, load the module, start the ranks.
 
@@ -105,6 +110,8 @@ def job_script(question: Mapping[str, Any], launcher: Sequence[str], directory: 
         'event python "$(type -P %s)"' % python,
         "type -P %s > /dev/null || problem python %s" % (
             python, shlex.quote("%s is not on PATH after the module is loaded" % question["python"])),
+        # Ranks that meet by an address alone know each other by it. It is in no argument, as everybody sees these.
+        SECRET_LINE,
         "exec %s $acceptance_deadline" % " ".join([*map(shlex.quote, launcher), python, *map(shlex.quote, program)]),
         "",
     ])

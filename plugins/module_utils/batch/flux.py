@@ -52,6 +52,8 @@ CHECK = "Look with 'flux uptime' whether Flux is up"
 
 _JOB_ID = re.compile("^[f\u0192]([1-9A-HJ-NP-Za-km-z]+)$", re.MULTILINE)
 
+_NUMBER = re.compile("[0-9]{1,20}")
+
 
 class Flux(BatchSystem):
     """Flux; see :class:`.scheduler.BatchSystem`."""
@@ -130,7 +132,7 @@ class Flux(BatchSystem):
         answer = self.commands.ask(
             "flux", "jobs", "-A", "--filter=sched", "--count=0", "--no-header", "--format={id.dec}",
             *(["--queue=" + queue] if queue else []))
-        waiting = [f58(int(word)) for word in answer.output.split() if word.isdigit()]
+        waiting = [f58(int(word)) for word in answer.output.split() if _NUMBER.fullmatch(word)]
         if answer.status or job_id not in waiting:
             return None, None
         return waiting.index(job_id) + 1, len(waiting)
@@ -150,7 +152,10 @@ def parse_jobs(text: str) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(jobs, list):
         return None
-    return [job for job in jobs if isinstance(job, dict) and isinstance(job.get("id"), int) and job.get("name")]
+    # An identifier is 64 bits without a sign (RFC 19).
+    return [
+        job for job in jobs
+        if isinstance(job, dict) and isinstance(job.get("id"), int) and 0 <= job["id"] < 1 << 64 and job.get("name")]
 
 
 def _refusal(answer: Answer) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any, Mapping, NamedTuple
 
+from ..core.lenient_json import mapping, sequence
 from .scheduler import (
     BOOT_FAILED,
     CANCELLED,
@@ -24,6 +25,9 @@ from .scheduler import (
     TIME_LIMIT,
     advice_for,
 )
+
+YEAR_10000 = 253402300800
+"""Seconds since 1970 from which on no time is shown."""
 
 LOG_NOT_OPENED = 73
 """Exit code of the batch script when it cannot open the log: EX_CANTCREAT of sysexits(3)."""
@@ -71,7 +75,7 @@ def state_of(job: Mapping[str, Any]) -> str:
 
 def exception_of(job: Mapping[str, Any]) -> tuple[str, str]:
     """Return type and note of the exception that has ended a job; both empty where none has."""
-    found = job.get("exception") or {}
+    found = mapping(job.get("exception"))
     if not found.get("occurred") or found.get("severity") != 0:
         return "", ""
     return str(found.get("type") or ""), str(found.get("note") or "")
@@ -122,7 +126,7 @@ def reason_of(job: Mapping[str, Any]) -> str:
         return "urgency 0"
     state = job.get("state")
     if state == "DEPEND":
-        return "depends on " + ", ".join(map(str, job.get("dependencies") or ["something"]))
+        return "depends on " + ", ".join(map(str, sequence(job.get("dependencies")) or ["something"]))
     if state == "PRIORITY":
         return "waits for its priority"
     if state == "SCHED" and job.get("priority") == 0:
@@ -133,14 +137,13 @@ def reason_of(job: Mapping[str, Any]) -> str:
 def start_of(job: Mapping[str, Any]) -> str:
     """Return when the scheduler expects to start a job, in UTC as the records spell it; empty where it does not say."""
     estimate = _sched(job).get("t_estimate")
-    if not isinstance(estimate, (int, float)) or isinstance(estimate, bool) or estimate <= 0:
+    if not isinstance(estimate, (int, float)) or isinstance(estimate, bool) or not 0 < estimate < YEAR_10000:
         return ""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(estimate))
 
 
 def _sched(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = (job.get("annotations") or {}).get("sched")
-    return found if isinstance(found, Mapping) else {}
+    return mapping(mapping(job.get("annotations")).get("sched"))
 
 
 _END_ADVICE = {

@@ -121,6 +121,7 @@ class Slurm(BatchSystem):
         answer = self.commands.ask("scontrol", "--oneliner", "show", "job", row.job_id)
         details = parse_details(answer.output) if answer.status == 0 else {}
         code, signal = exit_codes(details.get("ExitCode", ""))
+        restarts = details.get("Restarts", "0")
         state = state_of(row.state)
         held = state == PENDING and is_held(row.state, row.reason)
         place, count = self._place(row) if state == PENDING and not held else UNKNOWN_PLACE
@@ -134,7 +135,7 @@ class Slurm(BatchSystem):
             exit_code=code if over else None, signal=signal if over else None, end=end_of(row.state) if over else "",
             native_state=row.state, position=place, of=count,
             estimated_start=row.start + "Z" if state == PENDING and row.start[:1].isdigit() else "",
-            restarts=int(details.get("Restarts", "0")), partition=row.partition, advice=advice,
+            restarts=int(restarts) if _NUMBER.fullmatch(restarts) else 0, partition=row.partition, advice=advice,
         )
 
     def _place(self, row: QueueRow) -> tuple[int | None, int | None]:

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import tempfile
 from typing import Iterator
 
@@ -48,10 +50,22 @@ def write_json(path: str, record: object, mode: int = 0o644) -> None:
     write_atomic(path, (json.dumps(record, indent=2, sort_keys=True) + "\n").encode("utf-8"), mode)
 
 
+def regular_file(path: str, flags: int) -> int:
+    """Open a record, as ``opener`` of :func:`open`: a named pipe in its place would be waited for for ever.
+
+    OSError: it is no regular file.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode) or stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
+
+
 def read_json(path: str) -> object | None:
     """Read the record in ``path``; None where there is no such file, ValueError where it is not JSON."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular_file) as stream:
             return json.loads(stream.read().decode("utf-8"))
     except FileNotFoundError:
         return None

@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Mapping
 
-from .files import flush_directory
+from .files import flush_directory, regular_file
 from .redaction import redacted_data
 
 
@@ -37,7 +37,7 @@ def append(path: str, entry: Mapping[str, Any]) -> None:
 def entries(path: str) -> list[dict[str, Any]]:
     """Read the entries of a journal, oldest first; none where there is no such file."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular_file) as stream:
             content = stream.read()
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -14,6 +14,7 @@ MAX_FINDINGS = 20
 _WORDS = {
     "added": "added", "removed": "removed", "type": "of another type", "mode": "of another mode",
     "size": "of another size", "content": "of another content", "target": "links that lead elsewhere",
+    "attributes": "with other access lists, capabilities or attributes",
     "unreadable": "unreadable", "unstable": "changing while they were read", "manifest": "the manifest itself",
 }
 

@@ -7,6 +7,7 @@ Indexes answer by the specification "Simple repository API" (PEP 503 as HTML, PE
 
 from __future__ import annotations
 
+import contextlib
 import html.parser
 import json
 import os
@@ -128,8 +129,11 @@ class _Anchors(html.parser.HTMLParser):
         self.links: list[Link] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """See :class:`html.parser.HTMLParser`."""
-        target = dict(attrs).get("href")
+        """See :class:`html.parser.HTMLParser`. What is no address is no link."""
+        with contextlib.suppress(ValueError):
+            self._take(tag, dict(attrs).get("href"))
+
+    def _take(self, tag: str, target: str | None) -> None:
         if target is None:
             return
         if tag == "base":

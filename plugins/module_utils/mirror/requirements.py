@@ -9,10 +9,9 @@ from typing import Any, Iterator, Mapping, NamedTuple
 
 from ..core.errors import StackError
 from ..core.interpreter import glibc, outside
-from ..definition import bundles, container, packages
+from ..definition import bundles, container, markers, packages
 from ..definition.base import CONDA
 from ..definition.nccl_compatibility import repository_name
-from . import markers
 from .wheel_tags import Interpreter
 
 FILE, ARCHIVE, TREE = "file", "archive", "tree"

@@ -51,11 +51,12 @@ class FilePatch(NamedTuple):
 
 
 class Patch(NamedTuple):
-    """Describe one patch file: its base name, the sha256 of its bytes, and what it does."""
+    """Describe one patch file: its base name, the sha256 of its bytes, what it does, and what was odd about it."""
 
     name: bytes
     sha256: str
     files: tuple[FilePatch, ...]
+    notes: tuple[str, ...] = ()
 
 
 def split_lines(content: bytes) -> list[bytes]:

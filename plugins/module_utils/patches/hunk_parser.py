@@ -11,6 +11,8 @@ from ..core.errors import StackError
 from .diff_model import Hunk
 from .header_paths import display
 
+MOST_CHOPPED = 3
+"""Blank lines at the end of a patch that GNU patch takes for there where fewer than these are missing (pch.c)."""
 HUNK_HEADER = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
@@ -21,6 +23,7 @@ class HunkParser:
         self.lines = lines
         self.name = name
         self.at = 0
+        self.notes: list[str] = []
 
     def refuse(self, problem: str, line: int, remedy: str = "") -> NoReturn:
         """Refuse the patch at a line."""
@@ -28,6 +31,10 @@ class HunkParser:
             "%s, line %d: %s." % (display(self.name), line, problem), "parse series",
             remedy or "Correct the patch; nothing was changed.", patch=display(self.name), line=line,
         )
+
+    def note(self, oddity: str, line: int) -> None:
+        """Note what GNU patch and git take as well, and what its author may not have meant."""
+        self.notes.append("%s, line %d: %s" % (display(self.name), line, oddity))
 
     def peek(self, ahead: int = 0) -> bytes:
         """Return a line at or after the cursor; empty behind the last."""
@@ -67,6 +74,13 @@ class HunkParser:
             line = self.peek()
             # Mailers drop the blank of an empty context line; GNU patch and git read it the same way.
             line = b" \n" if line == b"\n" else line
+            missing = old_count - len(old)
+            if not line and missing == new_count - len(new) and missing < MOST_CHOPPED and marks.strip(b" "):
+                self.note("blank lines at the end of the patch are missing; they are taken for there", number)
+                old += [b"\n"] * missing
+                new += [b"\n"] * missing
+                marks += b" " * missing
+                break
             mark = line[:1]
             if mark == b"\\" and marks:
                 self.no_newline(marks[-1:], old, new, number)
@@ -101,9 +115,12 @@ class HunkParser:
         self.at += 1
 
     def check_hunk_end(self, number: int, counts_met: bool) -> None:
-        """Refuse a line that looks like one more line of the hunk: the counts are wrong."""
+        """Refuse a line that looks like one more change of the hunk: the counts are wrong, and it would be lost."""
         line = self.peek()
-        signature = line.rstrip(b" \r\n") == b"--"
+        # A mail's signature, and what ends a message in a patch of several.
+        ruled = line.rstrip(b" \r\n") in (b"--", b"---")
         header = line.startswith(b"--- ") and self.peek(1).startswith(b"+++ ")
-        if not counts_met or (line[:1] in (b" ", b"+", b"-") and not signature and not header):
+        if not counts_met or (line[:1] in (b"+", b"-") and not ruled and not header):
             self.refuse("the hunk has more lines than its header says", number)
+        if line[:1] == b" ":
+            self.note("what follows the hunk looks like more of it and is left out, as the header counts less", number)

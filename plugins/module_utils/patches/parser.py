@@ -65,16 +65,18 @@ class _Parser(HunkParser):
                 files.append(section)
         if not files:
             self.refuse("the file holds no unified diff", 1, "Remove it from the series, or make it with git diff.")
-        return Patch(self.name, self.sha256, tuple(self.named(files)))
+        return Patch(self.name, self.sha256, tuple(self.named(files)), tuple(self.notes))
 
     def section(self) -> FilePatch | None:
         """Read prose, or the diff of one file when one begins here."""
         line = self.peek()
         if line.startswith(b"diff --git "):
             return self.git_section()
-        if line.startswith(b"--- ") and self.peek(1).startswith(b"+++ "):
-            return self.plain_section()
         number = self.at + 1
+        if line.startswith(b"--- ") and self.peek(1).startswith(b"+++ "):
+            if self.peek(2).startswith(b"@@ "):
+                return self.plain_section()
+            self.note("the names of a file without a hunk are taken for prose", number)
         if HUNK_HEADER.match(line):
             self.refuse("a hunk without the name of a file before it", number)
         if line.startswith((b"diff --cc ", b"diff --combined ")):
@@ -108,7 +110,9 @@ class _Parser(HunkParser):
             section = files[touched[0]]
             known = section.old_id or identifier
             if not (known.startswith(identifier) or identifier.startswith(known)):
-                self.refuse("contradicts the index line of %s" % display(path), number)
+                self.refuse(
+                    "contradicts the index line of %s" % display(path), number,
+                    "Remove the index line of that file from the patch, or correct the blob that is named here.")
             files[touched[0]] = section._replace(old_id=max(known, identifier, key=len))
         return files
 
@@ -117,8 +121,6 @@ class _Parser(HunkParser):
         number = self.at + 1
         (old, old_epoch), (new, new_epoch) = self.header_names()
         hunks = self.hunks()
-        if not hunks:
-            self.refuse("a file header without a hunk", number)
         if old is None and new is None:
             self.refuse("both names are /dev/null", number)
         ranges = self.lines[hunks[0].line - 1]

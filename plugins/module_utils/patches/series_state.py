@@ -155,7 +155,8 @@ def _detect_by_content(series: Series, read: Reader, max_offset: int) -> Trial:
             "The tree looks %s alike, and no record tells which it is."
             % " and ".join("patched up to %d" % trial.level if trial.level else "pristine" for trial in pool),
             "detect state",
-            "Name the pristine blobs in the patch headers (git diff does), or run with the state_dir of the first run.",
+            "Name the pristine blobs in the patch headers: git diff does, and so does a line 'Torchstack-Pristine: "
+            "BLOB PATH' in place of the index line of another version. Or run with the state_dir of the first run.",
             state_before=foreign_state(len(series.patches)),
         )
     return pool[0]

@@ -25,10 +25,11 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         * ``release``: ``name``, ``site``, ``title``, ``digest``
         * ``python``: per distribution ``name``, ``version``, ``licence``, ``place`` (directory, relative to the
-          release), ``source`` (``conda``, ``built`` or ``wheel``), where they are known ``sha256`` of its wheel and
-          ``conda_package``, which brought it
+          release), ``source`` (``conda``, ``built`` or ``wheel``), ``supplier``, ``needs`` (canonical names of other
+          distributions here), where they are known ``file`` and ``sha256`` of its wheel and ``conda_package``, which
+          brought it
         * ``conda``: per package ``name``, ``version``, ``build``, ``channel``, ``subdir``, ``url``, ``licence``,
-          ``sha256``
+          ``sha256``, ``needs`` (names)
         * ``components``: per part of the release file ``key``, ``name``, ``version``, ``kind`` (``git``, ``archive``,
           ``wheel``, ``image`` or ``site``), ``patches`` (``file``, ``sha256``) and ``flags`` (the environment of its
           build); where they are known also ``commit``, ``tag``, ``url``, ``sha256``, ``series`` and ``place``

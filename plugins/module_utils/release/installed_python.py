@@ -10,13 +10,19 @@ from __future__ import annotations
 import email.parser
 import glob
 import os
+import platform
 from typing import Any, Iterable, Iterator, Mapping
 
 from ..conda.prefix import META
-from ..core.lenient_json import mapping, mappings, sequence, text
+from ..core.files import regular_file
+from ..core.lenient_json import mapping, mappings, sequence, text, texts
 from ..core.redaction import without_credentials
+from ..definition import markers
 from ..definition.packages import canonical, planned_packages
+from . import suppliers
+from .installed_needs import needs
 from .installed_records import read_record, unreadable_error
+from .installed_wheels import Wheels
 
 BASE = "base"
 PLACES = ("base/lib*/python*/*-packages",)
@@ -31,8 +37,13 @@ MEANINGLESS = ("", "UNKNOWN")
 
 def distributions(prefix: str, resolved: Mapping[str, Any], owners: Mapping[str, str]) -> list[dict[str, Any]]:
     """List the distributions, sorted by name; ``owners`` has conda packages by directories of what they brought."""
-    built = built_names(mapping(resolved.get("definition")))
-    found = [_distribution(prefix, place, owners.get(place, ""), built) for place in _places(prefix, resolved)]
+    built, wheels = built_names(mapping(resolved.get("definition"))), Wheels(prefix)
+    found = [_distribution(prefix, place, owners.get(place, ""), built, wheels) for place in _places(prefix, resolved)]
+    minor = text(mapping(resolved.get("base")).get("minor"))
+    variables = markers.environment(minor + ".0", "cpython", "linux_" + platform.machine())
+    needed = needs({canonical(one["name"]): one.pop("requires") for one in found}, variables)
+    for one in found:
+        one["needs"] = needed[canonical(one["name"])]
     return sorted(found, key=lambda one: (canonical(one["name"]), one["version"], one["place"]))
 
 
@@ -65,14 +76,16 @@ def _places(prefix: str, resolved: Mapping[str, Any]) -> Iterator[str]:
                     yield os.path.relpath(os.path.join(directory, name), prefix)
 
 
-def _distribution(prefix: str, place: str, owner: str, built: set[str]) -> dict[str, Any]:
+def _distribution(prefix: str, place: str, owner: str, built: set[str], wheels: Wheels) -> dict[str, Any]:
     path = os.path.join(prefix, place)
     metadata = _metadata(path)
     stem = os.path.splitext(os.path.basename(place))[0].split("-")
     name = text(metadata.get("Name")) or stem[0]
+    version = text(metadata.get("Version")) or (stem[1] if len(stem) > 1 else "")
     found = {
-        "name": name, "version": text(metadata.get("Version")) or (stem[1] if len(stem) > 1 else ""),
-        "licence": _licence(metadata), "place": place,
+        "name": name, "version": version,
+        "licence": _licence(metadata), "place": place, "supplier": suppliers.of_metadata(metadata),
+        "requires": _every(metadata, "Requires-Dist"),
         "source": "conda" if owner else "built" if canonical(name) in built else "wheel",
     }
     if owner:
@@ -81,15 +94,20 @@ def _distribution(prefix: str, place: str, owner: str, built: set[str]) -> dict[
     digest = text(mapping(archive.get("hashes")).get("sha256")) or text(archive.get("hash")).partition("sha256=")[2]
     if digest:
         found["sha256"] = digest
+    tags = _every(_metadata(path, "WHEEL"), "Tag")
+    wheel = None if owner else wheels.find(name, version, tags, digest)
+    if wheel is not None:
+        found.update(file=wheel.file, sha256=wheel.sha256)
     return found
 
 
-def _metadata(path: str) -> Any:
-    file = os.path.join(path, METADATA[os.path.splitext(path)[1]]) if os.path.isdir(path) else path
+def _metadata(path: str, name: str = "") -> Any:
+    """Read a file of a distribution, by default its metadata; an egg's may be the path itself."""
+    file = os.path.join(path, name or METADATA[os.path.splitext(path)[1]]) if name or os.path.isdir(path) else path
     try:
-        with open(file, encoding="utf-8", errors="replace") as stream:
+        with open(file, encoding="utf-8", errors="replace", opener=regular_file) as stream:
             return email.parser.HeaderParser().parse(stream)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise unreadable_error(file, error) from error
@@ -103,10 +121,14 @@ def _licence(metadata: Any) -> str:
     field = text(metadata.get("License")).strip()
     if field not in MEANINGLESS and "\n" not in field and len(field) <= MAX_LICENCE_NAME:
         return field
-    listed = metadata.get_all("Classifier") if hasattr(metadata, "get_all") else None
-    classifiers = [text(value) for value in listed or ()]
+    classifiers = _every(metadata, "Classifier")
     named = [value.rpartition(" :: ")[2] for value in classifiers if value.startswith("License :: ")]
     return ", ".join(sorted(set(named) - {"OSI Approved"}))
+
+
+def _every(metadata: Any, field: str) -> list[str]:
+    """Return all values of a field that may be there several times."""
+    return [text(value) for value in (metadata.get_all(field) if hasattr(metadata, "get_all") else None) or ()]
 
 
 def conda_packages(prefix: str) -> list[dict[str, Any]]:
@@ -123,6 +145,7 @@ def _conda_package(record: Mapping[str, Any]) -> dict[str, Any]:
         "channel": without_credentials(text(record.get("channel")).rstrip("/")), "subdir": text(record.get("subdir")),
         "url": without_credentials(text(record.get("url"))), "licence": text(record.get("license")),
         "sha256": text(record.get("sha256")),
+        "needs": [line.split()[0] for line in texts(record.get("depends")) if line.split()],
         "files": [os.path.join(BASE, path) for path in paths or map(text, sequence(record.get("files")))],
     }
 

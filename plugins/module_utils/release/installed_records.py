@@ -10,6 +10,7 @@ import os
 from typing import Any, Mapping, NamedTuple
 
 from ..core.errors import StackError
+from ..core.files import regular_file
 from ..core.lenient_json import mapping, text
 
 RECORDS = ".torchstack"
@@ -62,7 +63,7 @@ def read_build(prefix: str) -> dict[str, Any]:
 def read_record(path: str) -> Any:
     """Read a record as plain data. Raises StackError: it is there and cannot be read, or is not JSON."""
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", opener=regular_file) as stream:
             return json.load(stream)
     except FileNotFoundError:
         return None

@@ -11,7 +11,12 @@ import os
 from typing import Any, Callable, Iterator, Mapping
 
 from ..core.errors import StackError
-from ..core.files import read_json, write_atomic, write_json
+from ..core.files import (
+    read_json,
+    regular_file,
+    write_atomic,
+    write_json,
+)
 from ..modulefiles.layout import PARTITIONS
 from ..verify.summary import (
     summarise_imports,
@@ -68,7 +73,7 @@ def read(files: ReleaseFiles) -> dict:
     :func:`subject_of`.
     """
     try:
-        with open(files.resolved, encoding="utf-8") as stream:
+        with open(files.resolved, encoding="utf-8", opener=regular_file) as stream:
             content = stream.read()
     except FileNotFoundError:
         content = None

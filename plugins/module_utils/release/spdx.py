@@ -13,10 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from ..definition.packages import canonical
-from . import package_urls
+from . import package_urls, suppliers
 from .licences import licence
 
 VERSION = "SPDX-2.3"
@@ -24,6 +24,8 @@ TOOL = "Tool: hpcml.torchstack"
 DOCUMENT = "SPDXRef-DOCUMENT"
 RELEASE = "SPDXRef-Release"
 NONE = package_urls.NONE
+NOT_DOWNLOADED = "NONE"
+"""The location of what was made here, or lies in the release only."""
 BEGINNING = "1970-01-01T00:00:00Z"
 """The time of a document about a release of which no step was recorded."""
 
@@ -40,6 +42,7 @@ class _Document:
         self.relations: list[tuple[str, str, str]] = [(DOCUMENT, "DESCRIBES", RELEASE)]
         self.quoted: dict[str, str] = {}
         self.taken: set[str] = set()
+        self.site = suppliers.NOBODY
 
     def package(self, words: tuple[str, ...], name: str, version: str, **more: Any) -> str:
         """Add a package, and return its identifier; what is empty is left out."""
@@ -54,6 +57,8 @@ class _Document:
         url, digest, notes = more.pop("purl", ""), more.pop("sha256", ""), more.pop("notes", [])
         found = {
             "SPDXID": own, "name": name, "versionInfo": version, "filesAnalyzed": False,
+            # Who names nobody is answered for by the site, which hands it on.
+            "supplier": more.pop("supplier", "") or self.site,
             "downloadLocation": more.pop("downloadLocation", NONE), "licenseConcluded": NONE,
             "licenseDeclared": said.expression, "copyrightText": NONE, **more,
         }
@@ -97,8 +102,10 @@ def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
     made = _Document(created or BEGINNING)
     name = "-".join(filter(None, ("torchstack", release["site"], release["name"])))
     base = installed["base"]
+    made.site = suppliers.organisation(release["site"])
     made.package(
         ("Release",), name, release["name"], primaryPackagePurpose="INSTALL", summary=release["title"],
+        downloadLocation=NOT_DOWNLOADED,
         sourceInfo="Digest of all that was asked for: %s" % release["digest"] if release["digest"] else "",
         comment="Base: %s, Python %s" % (base["kind"].replace("_", " "), base["python"]))
     of_conda = _conda(made, installed)
@@ -113,21 +120,34 @@ def _conda(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
         found[one["name"]] = made.package(
             ("Conda", one["name"]), one["name"], one["version"], licence=one["licence"], sha256=one["sha256"],
             downloadLocation=package_urls.location(one["url"]), purl=package_urls.conda(one),
+            supplier=suppliers.of_channel(one["channel"]),
             sourceInfo="conda package, build %s of %s" % (one["build"], one["channel"] or "an unnamed channel"))
         made.relate(RELEASE, "CONTAINS", found[one["name"]])
+    _depend(made, installed["conda"], found)
     return found
+
+
+def _depend(made: _Document, listed: Sequence[Mapping[str, Any]], own: Mapping[str, str]) -> None:
+    """Say what needs what; ``own`` has the identifiers by the names that ``needs`` has."""
+    for one in listed:
+        name = one["name"] if one["name"] in own else canonical(one["name"])
+        for need in one["needs"]:
+            if need in own and need != name:
+                made.relate(own[name], "DEPENDS_ON", own[need])
 
 
 def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]:
     """Add the sources, the image and what the site brings; a wheel is a Python distribution."""
     found = {}
-    distributions = {canonical(one["name"]) for one in installed["python"]}
+    distributions = {canonical(one["name"]): one for one in installed["python"]}
     # What is in an image refers to it.
     for one in sorted(installed["components"], key=lambda one: one["key"] != "image"):
         if one["kind"] == "wheel":
             continue
+        became = distributions.get(_distribution(one), {})
         found[one["key"]] = own = made.package(
-            ("Component", one["key"]), one["name"], one["version"], sha256=one.get("sha256", ""),
+            ("Component", one["key"]), one["name"], one["version"] or _short(one), sha256=one.get("sha256", ""),
+            supplier=suppliers.of_address(one.get("url", "")) or became.get("supplier", ""),
             downloadLocation=package_urls.location(one.get("url", ""), one.get("commit", "")),
             purl=package_urls.source(one) if one["kind"] in ("git", "archive") else "",
             packageFileName=one["name"] if one["key"] == "image" else "",
@@ -137,15 +157,22 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
             made.relate(RELEASE, "DEPENDS_ON", own)
         elif one["kind"] == "image" and one["key"] != "image":
             made.relate(found.get("image", RELEASE), "CONTAINS", own)
-        elif _distribution(one) not in distributions:
+        elif not became:
             made.relate(RELEASE, "CONTAINS", own)
         for patch in one["patches"]:
             patched = made.package(
-                ("Patch", one["key"], patch["file"]), patch["file"], "", sha256=patch["sha256"],
-                packageFileName=patch["file"], primaryPackagePurpose="FILE",
+                ("Patch", one["key"], patch["file"]), patch["file"], _short(patch), sha256=patch["sha256"],
+                packageFileName=patch["file"], primaryPackagePurpose="FILE", downloadLocation=NOT_DOWNLOADED,
                 sourceInfo="patch of series %s, kept in the release below .torchstack/series" % one["series"])
             made.relate(patched, "PATCH_APPLIED", own)
+            # The release keeps it; and what asks for a bill's minimum elements walks such relations only.
+            made.relate(RELEASE, "CONTAINS", patched)
     return found
+
+
+def _short(one: Mapping[str, Any]) -> str:
+    """Return a version for what has none of its own: the beginning of its digest."""
+    return one["sha256"][:12] if one.get("sha256") else ""
 
 
 def _distribution(component: Mapping[str, Any]) -> str:
@@ -181,13 +208,16 @@ def _python(
 ) -> None:
     built_from = {_distribution(one): sources[one["key"]] for one in installed["components"] if one["key"] in sources}
     of_wheels = {
-        _distribution(one): one["sha256"] for one in installed["components"]
-        if one["kind"] == "wheel" and one.get("sha256")}
+        _distribution(one): one for one in installed["components"] if one["kind"] == "wheel" and one.get("sha256")}
+    found = {}
     for one in installed["python"]:
         name = canonical(one["name"])
-        own = made.package(
+        wheel = of_wheels.get(name, {})
+        place = {"built": NOT_DOWNLOADED, "wheel": package_urls.location(wheel.get("url", ""))}.get(one["source"], NONE)
+        found[name] = own = made.package(
             ("Python", name), one["name"], one["version"], licence=one["licence"],
-            sha256=one.get("sha256") or of_wheels.get(name, ""),
+            sha256=one.get("sha256") or wheel.get("sha256", ""), downloadLocation=place,
+            packageFileName=one.get("file", ""), supplier=one["supplier"],
             purl=package_urls.pypi(one["name"], one["version"]), primaryPackagePurpose="LIBRARY",
             sourceInfo="Python distribution, %s, in %s" % (
                 {"conda": "of a conda package", "built": "built for this release"}.get(one["source"], "of a wheel"),
@@ -195,3 +225,5 @@ def _python(
         made.relate(of_conda.get(one.get("conda_package", ""), RELEASE), "CONTAINS", own)
         if one["source"] == "built" and name in built_from:
             made.relate(own, "GENERATED_FROM", built_from[name])
+            made.relate(own, "HAS_PREREQUISITE", built_from[name])
+    _depend(made, installed["python"], found)

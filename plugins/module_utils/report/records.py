@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from ..acceptance.records import check_place
 from ..core.errors import StackError
-from ..core.files import read_json
+from ..core.files import read_json, regular_file
 from ..core.lenient_json import mapping, whole
 from ..logs.errors import find_attempt_errors, kind_of
 from ..logs.remedies import remedy_of
@@ -159,7 +159,7 @@ class _Reader:
         """Read the records of a journal; a line that a crash has cut is left out."""
         found = []
         try:
-            with open(path, encoding="utf-8", errors="replace") as stream:
+            with open(path, encoding="utf-8", errors="replace", opener=regular_file) as stream:
                 for line in stream:
                     with contextlib.suppress(ValueError):
                         found.append(json.loads(line))
@@ -188,7 +188,7 @@ def _read_visibility(root: str, syntax: str, name: str, version: str) -> tuple[s
 def _read_default(root: str, syntax: str, name: str) -> str:
     # ValueError: no file can have such a name.
     path = os.path.join(root, default_path(syntax, name))
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", opener=regular_file) as stream:
         return default_version(syntax, stream.read())
     return ""
 
@@ -206,7 +206,7 @@ def _list_patches(directory: str) -> dict[str, list[dict[str, str]]]:
 
 def _read_title(path: str) -> str:
     """Read the title of a patch."""
-    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", opener=regular_file) as stream:
         line = stream.readline().strip()
         if not line.startswith(("diff ", "--- ", "Index: ", "From ")):
             return line

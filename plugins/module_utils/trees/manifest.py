@@ -92,8 +92,11 @@ def record(request: Request, apply: bool, judge: Callable[[dict], None] | None =
     earlier, problem = _read_earlier(place.record)
     closing = contextlib.closing(earlier) if earlier else contextlib.nullcontext()
     with closing, _temporary_lines(apply) as lines:
-        draft = Draft(request.content, list(request.exclude), place.own, lines)
-        walk = Walk(request.content, Exclusion([request.exclude], [place.own]), request.workers)
+        # A record that is older than attributes stays as it is: nothing has changed that it could tell.
+        attributes = request.content and (earlier is None or not earlier.header.content or earlier.header.attributes)
+        draft = Draft(request.content, list(request.exclude), place.own, lines, attributes)
+        exclusion = Exclusion([request.exclude], [place.own])
+        walk = Walk(request.content, exclusion, request.workers, attributes=attributes)
         drift = _compare_in_step(walk, place, Comparison(earlier, None, request.limit, request.content), draft)
         header = draft.header()
         result = drift.as_result()
@@ -135,7 +138,9 @@ def compare(request: Request) -> dict[str, object]:
                 "Compare with content quick, or record the tree again.", request.record,
             )
         exclusion = Exclusion([header.exclude, request.exclude], [header.own, place.own])
-        walk = Walk(request.content, exclusion, request.workers, since=request.since)
+        walk = Walk(
+            request.content, exclusion, request.workers, since=request.since,
+            attributes=request.content and header.attributes)
         comparison = Comparison(earlier, exclusion if request.exclude else None, request.limit, request.content)
         try:
             drift = _compare_in_step(walk, place, comparison, None)

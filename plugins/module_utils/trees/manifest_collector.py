@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from .manifest_entry import (
     DIRECTORY,
@@ -69,12 +69,14 @@ class EntryCollector:
         self._touched: list[bytes] = []
         self._directories = self._symlinks = self._others = self._total = self._hardlinked = 0
 
-    def file(self, path: bytes, seen: os.stat_result, sha256: str) -> None:
+    def file(
+        self, path: bytes, seen: os.stat_result, sha256: str, attributes: Mapping[str, str] | None = None,
+    ) -> None:
         """Add a file that was read."""
         if seen.st_uid != self.owner:
-            self.entry(path, seen, sha256)
+            self.entry(path, seen, sha256, attributes=attributes)
             return
-        self._lines.append(encode_file(path, seen.st_mode & 0o7777, seen.st_size, sha256))
+        self._lines.append(encode_file(path, seen.st_mode & 0o7777, seen.st_size, sha256, attributes))
         self._total += seen.st_size
         if seen.st_nlink > 1:
             self._hardlinked += 1
@@ -88,12 +90,12 @@ class EntryCollector:
 
     def entry(
         self, path: bytes, seen: os.stat_result, sha256: str | None = None, target: bytes | None = None,
-        trouble: Found | None = None,
+        trouble: Found | None = None, attributes: Mapping[str, str] | None = None,
     ) -> None:
         """Add an entry of any type, with its trouble where it has any."""
         kind = _KINDS[stat.S_IFMT(seen.st_mode)]
         mode = None if kind == SYMLINK else stat.S_IMODE(seen.st_mode)
-        line = encode_entry(Entry(path, kind, mode, seen.st_size if kind == FILE else None, sha256, target))
+        line = encode_entry(Entry(path, kind, mode, seen.st_size if kind == FILE else None, sha256, target, attributes))
         if kind == FILE and seen.st_nlink > 1:
             self._hardlinked += 1
         if seen.st_ctime_ns > self.since:

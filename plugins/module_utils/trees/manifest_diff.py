@@ -8,14 +8,14 @@ import functools
 import os
 from typing import Iterator
 
-from ..core.text import readable
+from ..core.text import in_words, readable
 from .counters import BoundedList
 from .manifest_collector import UNSTABLE, Found
 from .manifest_entry import Entry, Run, as_text, decode_entry, order, without_content
 from .manifest_exclude import Exclusion
 from .manifest_file import Record
 
-KINDS = ("added", "removed", "type", "mode", "size", "content", "target")
+KINDS = ("added", "removed", "type", "mode", "size", "content", "target", "attributes")
 """What may be different about a path, in the words of the results."""
 
 
@@ -113,6 +113,13 @@ def differences(before: Entry, after: Entry) -> Iterator[tuple[str, str, str]]:
         yield "content", before.sha256, after.sha256
     if before.target is not None and after.target is not None and before.target != after.target:
         yield "target", readable_path(before.target), readable_path(after.target)
+    if before.attributes != after.attributes:
+        yield "attributes", _in_words(before), _in_words(after)
+
+
+def _in_words(entry: Entry) -> str:
+    found = entry.attributes or {}
+    return "; ".join("%s=%s" % (in_words(name), value) for name, value in sorted(found.items()))
 
 
 class _LineReader:

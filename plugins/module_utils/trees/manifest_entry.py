@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
 
 TOP = b"."
 """How a record names the tree itself; its entry comes before all others."""
@@ -15,7 +15,8 @@ FILE, DIRECTORY, SYMLINK = "file", "directory", "symlink"
 
 _quoted = json.encoder.encode_basestring_ascii
 
-_DIGEST = re.compile(rb', "sha256": "[0-9a-f]{64}"')
+_CONTENT = re.compile(
+    rb', "sha256": "[0-9a-f]{64}"|, "attributes": \{(?:(?:, )?"(?:[^"\\]|\\.)*": "(?:[^"\\]|\\.)*")*\}')
 
 
 class Entry(NamedTuple):
@@ -33,6 +34,8 @@ class Entry(NamedTuple):
     """Hexadecimal digest of a file's content; None in a record without content."""
     target: bytes | None = None
     """What a symbolic link says, as it stands."""
+    attributes: Mapping[str, str] | None = None
+    """Access control lists, capabilities and attributes of users; None where there are none."""
 
 
 class Run(NamedTuple):
@@ -78,13 +81,21 @@ def encode_entry(entry: Entry) -> bytes:
         line += ', "sha256": "%s"' % entry.sha256
     if entry.target is not None:
         line += ', "target": %s' % _quoted(as_text(entry.target))
+    if entry.attributes:
+        line += _attributes(entry.attributes)
     return (line + "}").encode("ascii")
 
 
-def encode_file(path: bytes, mode: int, size: int, sha256: str) -> str:
+def _attributes(found: Mapping[str, str]) -> str:
+    return ', "attributes": {%s}' % ", ".join(
+        "%s: %s" % (_quoted(name), _quoted(value)) for name, value in sorted(found.items()))
+
+
+def encode_file(path: bytes, mode: int, size: int, sha256: str, attributes: Mapping[str, str] | None = None) -> str:
     """Encode a file that was read as :func:`encode_entry` does, in less time and as text."""
-    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d, "sha256": "%s"}' % (
-        _quoted(path.decode("utf-8", "surrogateescape")), mode, size, sha256
+    return '{"path": %s, "type": "file", "mode": "%04o", "size": %d, "sha256": "%s"%s}' % (
+        _quoted(path.decode("utf-8", "surrogateescape")), mode, size, sha256,
+        _attributes(attributes) if attributes else "",
     )
 
 
@@ -96,8 +107,8 @@ def encode_unread_file(path: bytes, mode: int, size: int) -> str:
 
 
 def without_content(lines: bytes) -> bytes:
-    """Remove the digests from lines of a record: in a JSON text a quote never follows a blank."""
-    return _DIGEST.sub(b"", lines)
+    """Remove digests and attributes from lines of a record: in a JSON text a quote never follows a blank."""
+    return _CONTENT.sub(b"", lines)
 
 
 def single_run(entry: Entry, line: bytes) -> Run:
@@ -111,10 +122,11 @@ def decode_entry(line: bytes) -> Entry:
     """Decode the entry of a line; ValueError: the line is none."""
     try:
         fields = json.loads(line.decode("ascii"))
-        mode, target = fields.get("mode"), fields.get("target")
+        mode, target, attributes = fields.get("mode"), fields.get("target"), fields.get("attributes")
         return Entry(
             as_bytes(fields["path"]), fields["type"], None if mode is None else int(mode, 8), fields.get("size"),
             fields.get("sha256"), None if target is None else as_bytes(target),
+            dict(attributes) if attributes else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("not an entry: %r" % line[:80]) from error

@@ -50,13 +50,18 @@ class Header(NamedTuple):
     """Bytes of all files; one with several names counts once for each."""
     digest: str
     """SHA-256 over the lines of the entries, each with a line feed."""
+    attributes: bool = False
+    """Whether entries have access control lists, capabilities and attributes of users; older records have none."""
 
 
 class Draft:
     """Collect a record that is being made: counts, digest, and where it is to be written, lines in an empty file."""
 
-    def __init__(self, content: bool, exclude: list[str], own: str | None, lines: IO[bytes] | None) -> None:
+    def __init__(
+        self, content: bool, exclude: list[str], own: str | None, lines: IO[bytes] | None, attributes: bool = False,
+    ) -> None:
         self.content = content
+        self.attributes = attributes
         self.exclude = exclude
         self.own = own
         self.counts = {"files": 0, "directories": 0, "symlinks": 0, "others": 0}
@@ -75,7 +80,8 @@ class Draft:
 
     def header(self) -> Header:
         """Return the header for what has been added."""
-        return Header(self.content, self.exclude, self.own, self.counts, self.total, self._digest.hexdigest())
+        return Header(
+            self.content, self.exclude, self.own, self.counts, self.total, self._digest.hexdigest(), self.attributes)
 
     def document(self) -> bytearray:
         """Return the whole file; a draft that is kept has at least the entry of the tree."""
@@ -94,10 +100,12 @@ class Draft:
 
 
 def _encode_header(header: Header) -> bytes:
-    fields = {
+    fields: dict[str, object] = {
         "format": FORMAT, "content": "full" if header.content else "quick", "exclude": header.exclude,
         "record": header.own, "counts": header.counts, "bytes": header.total, "digest": header.digest,
     }
+    if header.attributes:
+        fields["attributes"] = True
     lines = ["%s: %s,\n" % (json.dumps(key), json.dumps(value)) for key, value in fields.items()]
     return ("{\n" + "".join(lines) + '"entries": [\n').encode("ascii")
 
@@ -155,7 +163,7 @@ class Record:
                 raise ValueError("it has format %s, and this is for format %d" % (fields["format"], FORMAT))
             return Header(
                 fields["content"] == "full", list(fields["exclude"]), fields["record"], dict(fields["counts"]),
-                int(fields["bytes"]), str(fields["digest"]),
+                int(fields["bytes"]), str(fields["digest"]), fields.get("attributes") is True,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("its header is incomplete (%s)" % error) from error

@@ -9,6 +9,7 @@ instance, opening it does not wait, and nothing is read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -17,6 +18,7 @@ import time
 from typing import Callable, NamedTuple
 
 from .dir_handles import Directory, retry_interrupted
+from .extended_attributes import read_attributes
 from .manifest_collector import UNREADABLE, UNSTABLE, EntryCollector, Found, describe_error
 from .manifest_entry import (
     TOP,
@@ -56,8 +58,9 @@ class _ChangedError(Exception):
 class EntryReader:
     """Read entries, and files for their digests with ``content``; any number of threads may share one."""
 
-    def __init__(self, content: bool) -> None:
+    def __init__(self, content: bool, attributes: bool = False) -> None:
         self.content = content
+        self.attributes = attributes
         self.stopped = False
         """Whether nobody wants to know any more."""
         self._local = threading.local()
@@ -77,14 +80,14 @@ class EntryReader:
                 self._entry(held, name, prefix + name, collector)
                 continue
             try:
-                seen, sha256 = retry_interrupted(read, held, name, view, limit_size)
+                seen, sha256, attributes = retry_interrupted(read, held, name, view, limit_size)
             except OSError as error:
                 self._failed(held, name, prefix + name, collector, error)
             except _ChangedError as error:
                 collector.put(Found(prefix + name, trouble=UNSTABLE, reason=str(error)))
             else:
                 if sha256:
-                    collector.file(prefix + name, seen, sha256)
+                    collector.file(prefix + name, seen, sha256, attributes)
                 elif defer is not None:
                     collector.put(defer(part, name))
         if not self.content:
@@ -137,7 +140,12 @@ class EntryReader:
         elif stat.S_ISREG(seen.st_mode) and self.content:
             collector.put(Found(path, trouble=UNSTABLE, reason="it changed before it was looked at"))
             return
-        collector.entry(path, seen, target=target)
+        attributes = None
+        if self.attributes and stat.S_ISDIR(seen.st_mode):
+            # A directory that cannot be looked into is reported by whoever lists it.
+            with contextlib.suppress(OSError):
+                attributes = read_attributes("/proc/self/fd/%d/%s" % (held, os.fsdecode(name)))
+        collector.entry(path, seen, target=target, attributes=attributes)
 
     def _failed(self, held: int, name: bytes, path: bytes, collector: EntryCollector, error: OSError) -> None:
         """Collect a file that could not be read, with what its status says."""
@@ -151,7 +159,9 @@ class EntryReader:
                 trouble = describe_error(path, gone)
         collector.put(trouble)
 
-    def _read(self, held: int, name: bytes, view: memoryview, limit_size: int | None) -> tuple[os.stat_result, str]:
+    def _read(
+        self, held: int, name: bytes, view: memoryview, limit_size: int | None,
+    ) -> tuple[os.stat_result, str, dict[str, str] | None]:
         """Digest a file that is the same before, meanwhile and after; empty from ``limit_size`` bytes on.
 
         _ChangedError: it is not the same, or no file. OSError: it cannot be read.
@@ -163,7 +173,7 @@ class EntryReader:
                 raise _ChangedError("it changed while it was opened")
             size = seen.st_size
             if limit_size is not None and size >= limit_size:
-                return seen, ""
+                return seen, "", None
             if abs(time.time() - seen.st_ctime) < CLOCK_TICK:
                 time.sleep(CLOCK_TICK)  # from here on a change shows in the times
                 if times(os.fstat(descriptor)) != times(seen):
@@ -177,12 +187,13 @@ class EntryReader:
                         break
                     digest.update(view[:count])
                     total += count
+            attributes = read_attributes(descriptor) if self.attributes else None
             after = os.fstat(descriptor)
             if total != size or (after.st_mtime_ns, after.st_ctime_ns, after.st_size) != (
                 seen.st_mtime_ns, seen.st_ctime_ns, size
             ):
                 raise _ChangedError("it changed while it was read")
-            return seen, digest.hexdigest()
+            return seen, digest.hexdigest(), attributes
         finally:
             os.close(descriptor)
 

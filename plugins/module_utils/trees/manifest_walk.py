@@ -31,6 +31,7 @@ from .dir_handles import (
     default_capacity,
     retry_interrupted,
 )
+from .extended_attributes import read_attributes
 from .manifest_collector import EntryCollector, Found, describe_error
 from .manifest_entry import TOP, Run
 from .manifest_exclude import Exclusion
@@ -67,10 +68,15 @@ _Pieces = List[Any]
 class Walk:
     """Read a tree once, files for their digests with ``content``. For threads and open directories 0 chooses.
 
-    Inodes that were changed after ``since``, in nanoseconds, count as touched; 0 for none.
+    Inodes that were changed after ``since``, in nanoseconds, count as touched; 0 for none. With ``attributes`` files
+    and directories have theirs.
     """
 
-    def __init__(self, content: bool, exclusion: Exclusion, workers: int, handles: int = 0, since: int = 0) -> None:
+    def __init__(
+        self, content: bool, exclusion: Exclusion, workers: int, handles: int = 0, since: int = 0,
+        attributes: bool = False,
+    ) -> None:
+        self.attributes = attributes
         self.exclusion = exclusion
         self.since = since
         self.workers = workers or max(2, min(MAX_WORKERS, len(os.sched_getaffinity(0))))
@@ -78,7 +84,7 @@ class Walk:
         """Whether the first thread leaves everything to the others."""
         self.alone = workers > 0
         """Whether no other process helps."""
-        self._reader = EntryReader(content)
+        self._reader = EntryReader(content, attributes)
         self._copies: CallPool | None = None
         self.capacity = handles or default_capacity()
         self.left_out = self.hardlinked = 0
@@ -94,7 +100,8 @@ class Walk:
             seen = retry_interrupted(os.fstat, descriptor)
             self._owner = seen.st_uid
             collector = EntryCollector(self._owner, self.since)
-            collector.entry(TOP, seen)
+            with explained("Cannot read %s" % path, "read the tree", remedy, path):
+                collector.entry(TOP, seen, attributes=read_attributes(descriptor) if self.attributes else None)
             yield from collector.finish()
             top = Directory(None, name)
             self.handles = Handles(top, descriptor, self.capacity)

@@ -15,12 +15,17 @@ from ..core.errors import StackError, system_remedy
 from ..core.text import in_words, readable
 from .counters import Counters, ModeChange
 from .dir_handles import OPEN_DIRECTORY, Directory, retry_interrupted
+from .extended_attributes import hands_on_writing, is_capable
 from .nofollow_chmod import choose_chmod
-from .policy import Policy
+from .policy import FROZEN, Policy
 from .workers import RUN_AGAIN
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
 _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
+CAPABILITIES, DEFAULT_LIST = "file capabilities", "default access list"
+"""Kinds of what is special by an extended attribute."""
 
 
 class Plan(NamedTuple):
@@ -76,6 +81,7 @@ class ModeChanges:
         self._remember_identity(directory, descriptor)
         found = retry_interrupted(os.fstat, descriptor)
         counters.directories += 1
+        self.note_attributes(directory, "", descriptor, found, counters)
         plan = self.plans.get(found.st_mode) or self.plan(found.st_mode)
         if plan.differs and self.may_change(directory, "", found, plan, counters):
             if self.apply:
@@ -100,6 +106,19 @@ class ModeChanges:
         found = retry_interrupted(os.fstat, descriptor)
         directory.identity = (found.st_dev, found.st_ino)
         return descriptor
+
+    def note_attributes(
+        self, directory: Directory, name: str, target: int | str, found: os.stat_result, counters: Counters,
+    ) -> None:
+        """List a directory whose access list lets others write what comes into it, and a file with capabilities."""
+        if self.policy.state != FROZEN:
+            return
+        ask, kind = (is_capable, CAPABILITIES) if name else (hands_on_writing, DEFAULT_LIST)
+        # What may be written or gone is said elsewhere.
+        with contextlib.suppress(OSError):
+            if ask(target):
+                mode = stat.S_IMODE(found.st_mode)
+                counters.special.add(lambda: (directory.path(name) or ".", kind, mode))
 
     def plan(self, mode: int) -> Plan:
         """Plan what becomes of a mode; the same for every entry that has it."""

@@ -26,7 +26,7 @@ from .boundary import open_parent
 from .counters import Counters, as_result
 from .dir_handles import Directory, Handles, default_capacity, retry_interrupted
 from .mode_changes import ModeChanges, explain_refusal
-from .policy import Policy
+from .policy import FROZEN, Policy
 from .work_queue import Chunk
 from .workers import RUN_AGAIN, Workers
 
@@ -193,6 +193,7 @@ class Pass(Workers):
         changes, lstat = self.changes, os.stat
         apply, chmod, plans, uid, drift = changes.apply, changes.chmod, changes.plans, changes.uid, counters.drift
         later: list[str] = []
+        look = changes.policy.state == FROZEN
         for name in names:
             try:  # the common cases first, without a call: this loop is most of the time
                 found = lstat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -209,6 +210,9 @@ class Pass(Workers):
                 counters.files += 1
                 if plan.special:
                     counters.special.add(lambda: (directory.path(name), plan.special, plan.before))  # noqa: B023 called at once
+                if look and plan.before & 0o111 and not plan.special:
+                    target = "/proc/self/fd/%d/%s" % (descriptor, name)
+                    changes.note_attributes(directory, name, target, found, counters)
                 if found.st_nlink > 1:
                     counters.hardlinked += 1
                     if changes.count_name(found):

@@ -175,7 +175,7 @@ def meet(environment, found, hint):
     meeting = node.Meeting(
         environment.get("TORCHSTACK_NODE_TMP") or "/tmp", "-".join(filter(None, identity)), found.local_rank,
         found.local_size)
-    meeting.enter()
+    meeting.enter(seconds(environment))
     return meeting
 
 

@@ -2,20 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the ranks of one node meet, and keep what lives as long as they do: a directory on the node.
 
-The directory belongs to one account, application and node. The first rank makes it, each holds a shared lock in it, and
+The directory belongs to one account, application and node. Local rank 0 makes it, each holds a shared lock in it, and
 whoever can turn that lock into an exclusive one at its end was the last and removes it. A lock goes with its process,
 however that ends, so what nobody holds is what somebody's sudden end has left, and is removed as well.
 
 The place may be writable by everybody, such as /tmp: nothing in it is followed or used that is not this account's own.
+The end of the directory's name is random, and the others look for one that this account owns and somebody holds: who
+knows account, job and node, as everybody may, can put nothing in their way.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 
 LOCK, READY, FAILED, ARRIVED = "lock", "ready", "failed", "arrived."
@@ -40,25 +42,54 @@ class Meeting:
     def __init__(self, place, identity, local_rank, local_size):
         self.mark = "torchstack-%d-" % os.geteuid()
         self.place = place
-        self.path = os.path.join(place, self.mark + re.sub(r"[^\w.-]", "_", identity))
+        self.name = self.mark + re.sub(r"[^\w-]", "_", identity) + "."
+        self.path = None
         self.local_rank = local_rank
         self.expected = {"%s%d" % (ARRIVED, number) for number in range(local_size or 0)} | {READY}
         self.lock = None
 
-    def enter(self):
+    def enter(self, seconds):
         """Be there, so that the directory stays.
 
+        Args:
+            seconds: how long to wait for local rank 0, which makes it.
+
         Raises:
-            MeetingError: the directory is somebody else's, or cannot be made.
+            MeetingError: the directory cannot be made, or local rank 0 does not come in time.
         """
+        deadline = time.monotonic() + seconds
         try:
-            while self.lock is None:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(self.path, 0o700)
-                self.lock = _own_lock(self.path)
+            while not (self._make() if self.local_rank == 0 else self._find()):
+                if time.monotonic() > deadline:
+                    raise MeetingError(self._late(seconds, [0]))
+                time.sleep(POLL)
         except OSError as error:
             raise MeetingError("%s cannot be used: %s; set TORCHSTACK_NODE_TMP to another directory of the node" % (
-                self.path, error.strerror or error)) from error
+                self.place, error.strerror or error)) from error
+
+    def _make(self):
+        """Make the directory and hold its lock; whether nobody removed it meanwhile."""
+        self.path = tempfile.mkdtemp(prefix=self.name, dir=self.place)
+        self.lock = _own_lock(self.path, True)
+        return self.lock is not None
+
+    def _find(self):
+        """Hold the lock of the directory that local rank 0 has made; whether it is there."""
+        for name in sorted(os.listdir(self.place)):
+            path = os.path.join(self.place, name)
+            if name.startswith(self.name) and not os.path.lexists(
+                    os.path.join(path, "%s%d" % (ARRIVED, self.local_rank))):
+                with contextlib.suppress(OSError):
+                    self.lock = _own_lock(path, False)
+                if self.lock is not None:
+                    self.path = path
+                    return True
+        return False
+
+    def _late(self, seconds, numbers):
+        return (
+            "the ranks of this node waited %g seconds for local rank %s; see what it says, and whether all of them see "
+            "the same %s; TORCHSTACK_NODE_WAIT sets another time" % (seconds, ", ".join(map(str, numbers)), self.place))
 
     def arrive(self, ready):
         """Tell the others that this rank is there.
@@ -92,10 +123,7 @@ class Meeting:
                 return
             if time.monotonic() > deadline:
                 numbers = sorted(int(name[len(ARRIVED):]) for name in missing if name != READY)
-                raise MeetingError(
-                    "the ranks of this node waited %g seconds for local rank %s; see what it says, and whether all of "
-                    "them see the same %s; TORCHSTACK_NODE_WAIT sets another time" % (
-                        seconds, ", ".join(map(str, numbers or [0])), self.place))
+                raise MeetingError(self._late(seconds, numbers or [0]))
             time.sleep(POLL)
 
     def leave(self):
@@ -123,33 +151,28 @@ class Meeting:
                         _remove_if_left(path)
 
 
-def _own_lock(path):
-    """Hold the shared lock of a directory of this account's own; None where the directory has gone meanwhile.
+def _own_lock(path, first):
+    """Hold the shared lock of a directory of this account's own; None where it is none, or has gone meanwhile.
+
+    Args:
+        first: whether this is who has made it; for all others somebody has to hold the lock already.
 
     Raises:
-        OSError: it is no directory, somebody else's, or open to others.
+        OSError: it cannot be opened.
     """
-    try:
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise OSError(errno.EPERM, "it is there already and no directory") from error
-        raise
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         found = os.fstat(directory)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            raise OSError(errno.EPERM, "it is there already and belongs to somebody else, or is open to others")
+            return None
         try:
-            lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory)
+            lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if first else 0), 0o600, dir_fd=directory)
         except FileNotFoundError:
             return None
-        if _alone(lock):
-            # Nobody who has arrived is alive.
-            for name in os.listdir(directory):
-                if name != LOCK:
-                    _remove(os.path.join(path, name))
+        if not first and _alone(lock):
+            # What killed ranks have left; or it is being made at this moment, and the next look finds it held.
+            os.close(lock)
+            return None
         fcntl.flock(lock, fcntl.LOCK_SH)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(os.path.join(path, LOCK), follow_symlinks=False)):

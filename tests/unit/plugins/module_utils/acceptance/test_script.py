@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -66,6 +67,14 @@ def test_the_script_says_what_kept_it_from_starting_the_ranks(tmp_path, function
     assert code == 70
     assert "problem\t" + problem in output
     assert "launched" not in output
+
+
+def test_the_ranks_of_one_acceptance_have_a_secret_that_no_other_one_has(tmp_path):
+    tell = ["env", "bash", "-c", 'echo "<$TORCHSTACK_SEATS>"']
+    found = [run_script(tmp_path, {}, launcher=tell, functions=LMOD)[1].splitlines()[-1] for _time in range(2)]
+    assert all(re.fullmatch("<[0-9a-f]{32}>", secret) for secret in found) and found[0] != found[1]
+    given = run_script(tmp_path, {"environment": {"TORCHSTACK_SEATS": "mine"}}, launcher=tell)[1]
+    assert given.splitlines()[-1] == "<mine>"
 
 
 def test_without_modules_the_environment_is_used_as_it_is_written(tmp_path):

@@ -111,15 +111,17 @@ def test_an_insertion_without_context_goes_before_the_line_after():
 @pytest.mark.parametrize("text, words, line", [
     (b"words only\n", "no unified diff", 1),
     (b"", "no unified diff", 1),
-    (PLAIN.replace(b"-1,2 +1,2", b"-1,3 +1,3"), "fewer lines than its header says", 3),
-    (PLAIN.replace(b"-1,2 +1,2", b"-1 +1"), "more lines than its header says", 3),
+    (PLAIN.replace(b"-1,2 +1,2", b"-1,5 +1,5"), "fewer lines than its header says", 3),
     (PLAIN.replace(b"-1,2 +1,2", b"-1,2 +1"), "more lines than its header says", 3),
     (PLAIN.replace(b"@@ -1,2 +1,2 @@", b"@@ -1,x +1,2 @@"), "malformed hunk header", 3),
     (PLAIN.replace(b"@@ -1,2", b"@@ -0,2"), "line 0", 3),
     (PLAIN[:-1], "ends in the middle of a line", 6),
     (PLAIN.replace(b"-old\n+new\n", b" old\n"), "changes nothing", 3),
     (PLAIN.replace(b"\n", b"\r\n"), "carriage return", 1),
-    (b"--- a/f\n+++ b/f\nwords\n", "a file header without a hunk", 1),
+    (b"--- a/f\n+++ b/f\nwords\n", "no unified diff", 1),
+    (b"diff --git a/f b/f\n--- a/f\n+++ b/f\nwords\n", "a file header without a hunk", 1),
+    (PLAIN + b"+more\n", "more lines than its header says", 3),
+    (PLAIN + b"-more\n", "more lines than its header says", 3),
     (b"--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-x\n+y\n", "both names are /dev/null", 1),
     (b"@@ -1 +1 @@\n-x\n+y\n", "without the name of a file", 1),
     (b"diff --git a/f b/f\nindex 1234567..89abcde 100644\n", "without a change", 1),
@@ -155,12 +157,36 @@ def test_what_a_build_must_not_guess_about_is_refused_with_patch_and_line(text, 
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("text, note", [
+    (PLAIN.replace(b"-1,2 +1,2", b"-1,4 +1,4"), "line 3: blank lines at the end of the patch are missing"),
+    (PLAIN + b" and some words\n", "line 3: what follows the hunk looks like more of it and is left out"),
+    (PLAIN.replace(b"-1,2 +1,2", b"-1 +1"), "line 3: what follows the hunk looks like more of it and is left out"),
+    (b"It quotes\n--- a/x\n+++ b/x\nwithout a hunk.\n" + PLAIN, "line 2: the names of a file without a hunk"),
+])
+def test_what_gnu_patch_takes_and_its_author_may_not_have_meant_is_taken_with_a_note(text, note):
+    patch = parse(text)
+    assert [section.new for section in patch.files] == [b"f.c"]
+    assert len(patch.notes) == 1 and note in patch.notes[0]
+
+
+def test_a_rule_after_the_last_hunk_is_nothing_odd():
+    assert parse(PLAIN + b"---\n").notes == parse(PLAIN + b"-- \n2.30\n").notes == ()
+
+
+def test_chopped_blank_lines_are_context_of_both_sides():
+    hunk = only(b"--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n-x\n+y\n").hunks[0]
+    assert (hunk.old, hunk.new, hunk.suffix) == ((b"x\n", b"\n", b"\n"), (b"y\n", b"\n", b"\n"), 2)
+
+
 def test_a_header_line_of_our_own_names_the_blob_and_may_not_contradict_git_s():
     assert only(b"Torchstack-Pristine: 0358b15c117 f.c\n" + PLAIN).old_id == "0358b15c117"
     git = b"diff --git a/f.c b/f.c\nindex 0358b15..65ef4d6 100644\n" + PLAIN
     assert only(b"Torchstack-Pristine: 0358b15c117 f.c\n" + git).old_id == "0358b15c117"
-    with pytest.raises(StackError, match="contradicts the index line"):
+    with pytest.raises(StackError, match="contradicts the index line") as caught:
         parse(b"Torchstack-Pristine: 1358b15c117 f.c\n" + git)
+    assert "Remove the index line" in caught.value.remedy
+    remedied = git.replace(b"index 0358b15..65ef4d6 100644\n", b"")
+    assert only(b"Torchstack-Pristine: 1358b15c117 f.c\n" + remedied).old_id == "1358b15c117"
 
 
 def test_an_abbreviation_of_fewer_than_seven_digits_names_nothing():

@@ -104,6 +104,8 @@ def test_idle_connections_of_another_account_take_no_place(listener, monkeypatch
     seen = types.SimpleNamespace(**dict(vars(connections), socket_of=lambda port, remote: others.get(
         port, connections.socket_of(port, remote))))
     monkeypatch.setattr(network_guard, "connections", seen)
+    # Who has a place keeps it for longer than this client waits for its answer.
+    monkeypatch.setattr(network_guard, "CLIENT_SECONDS", 3600.0)
     stranger = connections.Socket(os.geteuid() + 1, "1")
     idle = []
     for _number in range(MAX_CONNECTIONS + 36):
@@ -112,8 +114,6 @@ def test_idle_connections_of_another_account_take_no_place(listener, monkeypatch
         others[client.getsockname()[1]] = stranger
         client.connect(("127.0.0.1", listener.port))
         idle.append(client)
-    # With the patience of a client, which is longer than this one would have to wait for a place.
-    monkeypatch.setattr(network_guard, "CLIENT_SECONDS", 3600.0)
     try:
         assert ask(listener, b"GET http://example.org/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
     finally:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import markers
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import markers
 
 HERE = markers.environment("3.11.2", "cpython", "linux_x86_64")
 
