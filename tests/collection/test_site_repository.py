@@ -135,7 +135,7 @@ def test_a_rehearsal_says_what_is_wrong_with_the_data_before_it_asks_for_podman(
 
 
 def test_without_ansible_the_program_says_what_it_needs(installed, tmp_path):
-    for name in ("sh", "head", "sed", "test"):
+    for name in ("sh", "head", "sed", "test", "basename", "dirname", "readlink"):
         os.symlink(shutil.which(name), tmp_path / name)
     code, said = installed.run(installed.place / "bin" / "new-site", tmp_path / "new", PATH=str(tmp_path))
     assert code == 2 and said.startswith("new-site: needs the Python that Ansible runs in, from 3.11 on"), said
