@@ -22,6 +22,9 @@ COLLECTION = "hpcml.torchstack"
 DONE, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
 """How the command ends."""
 
+CALLBACK = "hpcml.torchstack.steps"
+"""What prints; see plugins/callback."""
+
 ENDED_BY_CTRL_C = 99
 """How ansible-playbook ends then."""
 
@@ -102,7 +105,8 @@ def run(line: Line, after_interruption: str = "") -> int:
     program = ansible_programs.find("ansible-playbook")
     if not program:
         raise CommandError("There is no ansible-playbook beside this Python or on PATH: make env makes one.")
-    environment = {**os.environ, **line.environment, "PYTHONUNBUFFERED": "1"}
+    # What somebody has set for all playbooks stays.
+    environment = {"ANSIBLE_STDOUT_CALLBACK": CALLBACK, **os.environ, **line.environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen([program, *line.words], cwd=line.directory, env=environment) as process:
         while True:
             try:
