@@ -13,10 +13,11 @@ version_added: 0.2.0
 author:
   - The hpcml.torchstack contributors (@hpcml)
 description:
-  - Prints a line for each build step that ran, for each other task that changed something, for warnings and failures, and
-    what M(ansible.builtin.debug) says. Tasks that have nothing to do print nothing, and there are no headings of tasks.
+  - Prints a line for each build step that ran, for each other task that changed something, for warnings and failures,
+    and what M(ansible.builtin.debug) says. Tasks that have nothing to do print nothing, and no task has a heading.
+  - A summary is told without its details where nothing was changed.
   - A failure is told by its message, without the rest of the result, and once more in one line at the end.
-  - In check mode it leaves out what each task would do, as the plan at the end says it. With C(--diff) it shows that, too.
+  - In check mode it leaves out what each task would do, as the plan at the end says it. C(--diff) shows that, too.
   - With C(-v) it prints what P(ansible.builtin.default#callback) prints.
 extends_documentation_fragment:
   - default_callback
@@ -33,12 +34,14 @@ from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import text, texts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
-from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import took_over
 
 SAYS = ("ansible.builtin.debug", "debug")
 PRINTED = ("stderr", "module_stderr", "stdout", "module_stdout")
 MOST_PRINTED = 5
 """Lines of what a failed program has printed."""
+
+DETAILS = "__summary_has_details"
+"""A variable of a task whose message has indented lines, which are left out where nothing was changed."""
 
 REPEATED_AFTER = 5
 """Lines after a failure from which on its cause is told again at the end."""
@@ -85,6 +88,7 @@ class CallbackModule(Default):
         super().__init__()
         self.failed: str = ""
         self.since_failure = 0
+        self.changed = False
 
     @property
     def brief(self) -> bool:
@@ -151,10 +155,11 @@ class CallbackModule(Default):
             super().v2_runner_on_ok(result)
             return
         found, task = self.found(result), result._task
+        self.changed = self.changed or bool(found.get("changed"))
         self.warn(result)
         if task.action in SAYS:
             if not found.get("results"):
-                self.tell(found)
+                self.tell(found, without_details=DETAILS in task.vars and not self.changed)
         elif "step" in found and "digest" in found:
             if not context.CLIARGS.get("check") and of_step(found):
                 self.say(of_step(found), C.COLOR_CHANGED)
@@ -168,12 +173,13 @@ class CallbackModule(Default):
         elif result._task.action in SAYS:
             self.tell(self.found(result))
 
-    def tell(self, found: dict[str, Any]) -> None:
+    def tell(self, found: dict[str, Any], without_details: bool = False) -> None:
         """Print the message of a debug task, or its variables."""
         if "msg" in found:
             lines = [line for entry in texts(found["msg"]) for line in entry.splitlines()]
             for line in lines:
-                self.say(line)
+                if not (without_details and line.startswith("  ")):
+                    self.say(line)
         else:
             self.say(self._dump_results({key: value for key, value in found.items() if not key.startswith("_")}))
 

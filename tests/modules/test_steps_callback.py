@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The callback steps: a line for each step and event, a failure that ends with its message, and -v as Ansible prints it."""
+"""The callback steps: a line for each step and event, a failure that ends with its message, -v as ever."""
 
 from __future__ import annotations
 
@@ -50,6 +50,13 @@ def test_a_step_and_a_change_are_a_line_each_and_what_is_done_already_is_none(pl
     assert code == 0 and re.fullmatch(r"toy  done in [0-9.]+ s", lines[1]), lines
     assert [lines[0], *lines[2:]] == ["Toy", "Make a place", "one", "two", RECAP % (4, 2, 0)]
     assert played(tasks) == (0, ["Toy", "one", "two", RECAP % (4, 0, 0)])
+
+
+def test_a_summary_has_its_details_only_where_something_was_changed(played, tmp_path):
+    summary = {"name": "Sum", "ansible.builtin.debug": {"msg": "one\n  two"}, "vars": {"__summary_has_details": True}}
+    tasks = [step(tmp_path), summary]
+    assert played(tasks)[1][2:4] == ["one", "  two"]
+    assert played(tasks) == (0, ["Toy", "one", RECAP % (2, 0, 0)])
 
 
 def test_a_plan_leaves_the_steps_to_its_summary(played, tmp_path):

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command torchstack as it is typed: in the checkout, through a link as make env makes it, and completed by shells."""
+"""The command torchstack as it is typed: in the checkout, through the link of make env, completed by shells."""
 
 from __future__ import annotations
 

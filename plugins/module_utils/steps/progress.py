@@ -14,8 +14,7 @@ WINDOW = 16384
 """Bytes at the end of a log that are searched; a hundred compiler command lines fit."""
 
 
-
-class Pace(NamedTuple):
+class Cadence(NamedTuple):
     """How often a step that runs deserves a line."""
 
     quiet: float
@@ -26,8 +25,8 @@ class Pace(NamedTuple):
     """What the percentage has to move on by."""
 
 
-OFTEN = Pace(10, 60, 1)
-SELDOM = Pace(60, 900, 25)
+OFTEN = Cadence(10, 60, 1)
+SELDOM = Cadence(60, 900, 25)
 """For a screen that has a line for each step and event."""
 
 _COUNT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,9})/(\d{1,9})\]")
@@ -91,21 +90,21 @@ def progress_in(path: str, start: int, name: str, seconds: float) -> dict[str, A
 class ProgressPrinter:
     """Decides which polls of a step deserve a line on the operator's screen.
 
-    A line is due when the percentage has moved on, or some time after the last one; see :class:`Pace`.
+    A line is due when the percentage has moved on, or some time after the last one; see :class:`Cadence`.
     """
 
-    def __init__(self, name: str, pace: Pace = OFTEN) -> None:
+    def __init__(self, name: str, cadence: Cadence = OFTEN) -> None:
         self.name = name
-        self.pace = pace
+        self.cadence = cadence
         self.shown: Mapping[str, Any] | None = None
         self.shown_at: float | None = None
 
     def line(self, progress: Mapping[str, Any] | None, seconds: float, now: float) -> str | None:
         """Return the line to print, or None, by the step's seconds and by any clock that only goes forward."""
-        if seconds < self.pace.quiet:
+        if seconds < self.cadence.quiet:
             return None
         since = None if self.shown_at is None else now - self.shown_at
-        if since is not None and since < (self.pace.quiet if self._moved(progress) else self.pace.silence):
+        if since is not None and since < (self.cadence.quiet if self._moved(progress) else self.cadence.silence):
             return None
         self.shown, self.shown_at = progress, now
         return progress_line(self.name, progress, seconds)
@@ -115,4 +114,4 @@ class ProgressPrinter:
         now, before = ((one or {}).get("percent") for one in (progress, self.shown))
         if now is None or before is None:
             return now != before
-        return int(now) // self.pace.percent != int(before) // self.pace.percent
+        return int(now) // self.cadence.percent != int(before) // self.cadence.percent

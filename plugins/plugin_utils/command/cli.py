@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
         return FAILED
     own, further = list(words), []
     # What PROGRAMS get goes on whole: some have a -- of their own.
-    if "--" in own and not own[0] in verbs.PROGRAMS:
+    if "--" in own and own[0] not in verbs.PROGRAMS:
         own, further = own[:own.index("--")], own[own.index("--") + 1:]
     try:
         return int(group(further).main(own, prog_name=NAME, complete_var=COMPLETE, standalone_mode=False) or 0)
@@ -75,8 +75,8 @@ def group(further: Sequence[str] = ()) -> Any:
             known = self.list_commands(ctx)
             if args[0] not in known and not args[0].startswith("-"):
                 near = nearest(args[0], known)
-                ctx.fail("There is no '%s'%s" % (args[0], "; did you mean '%s'?" % near if near else ": there are %s." % (
-                    ", ".join(known))))
+                others = "; did you mean '%s'?" % near if near else ": there are %s." % ", ".join(known)
+                ctx.fail("There is no '%s'%s" % (args[0], others))
             return super().resolve_command(ctx, args)
 
     made = Words(

@@ -32,6 +32,8 @@ from .verbs import Verb
 
 POLL_SECONDS = 1.0
 CHUNK = 1 << 16
+INTERRUPTED = """Interrupted. A step that has begun goes on by itself, and the same command goes on from there.
+Watch it: torchstack status %s, and torchstack logs -f. Stop it: docs/how-to/recover-a-stopped-rollout.md."""
 ROOT = "{'root': torchstack_root, 'connection': ansible_connection | default('ssh')}"
 
 
@@ -60,10 +62,7 @@ def run_playbook(
         print(line.shown())
         return DONE
     about = " ".join([target.site, *target.releases]).strip()
-    return playbook.run(line, (
-        "Interrupted. A step that has begun goes on by itself, and the same command goes on from there. It is watched by\n"
-        "torchstack status %s and torchstack logs -f; how to stop it: docs/how-to/recover-a-stopped-rollout.md." % about
-    ) if not verb.playbook else "")
+    return playbook.run(line, INTERRUPTED % about if not verb.playbook else "")
 
 
 def run_program(program: str, words: Sequence[str]) -> int:
@@ -109,8 +108,8 @@ def find_place(workplace: Workplace, words: tuple[str, ...], root: str | None, m
         raise CommandError("Name the site: there are %s." % (", ".join(workplace.sites) or "none"))
     found = playbook.ask(workplace, target.site, ROOT)
     if found["connection"] != "local":
-        raise CommandError("The releases of site '%s' are on another machine (its connection is %s), and this reads files: "
-                           "run it there, or give --root." % (target.site, found["connection"]))
+        raise CommandError("The releases of site '%s' are on another machine (its connection is %s), and this reads "
+                           "files: run it there, or give --root." % (target.site, found["connection"]))
     return Place(found["root"], target)
 
 
@@ -137,7 +136,8 @@ def list_(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
         return DONE
     print("Releases below %s%s" % (place.root, "" if rows else ": none yet"))
     if rows:
-        print("\n".join(releases.table([name.upper() for name in releases.COLUMNS], [releases.cells(row) for row in rows])))
+        heads = [name.upper() for name in releases.COLUMNS]
+        print("\n".join(releases.table(heads, [releases.cells(row) for row in rows])))
     return DONE
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find the directory that playbooks are run in, its sites and their release files; without Ansible, for a completion."""
+"""Find the directory that playbooks are run in, its sites and their release files; without Ansible, as it is slow."""
 
 from __future__ import annotations
 

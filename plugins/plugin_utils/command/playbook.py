@@ -130,8 +130,7 @@ def ask(workplace: Workplace, site: str, expression: str) -> Any:
                    "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
     done = subprocess.run(
         [program, site, "-m", "ansible.builtin.debug", "-a", "msg={{ %s }}" % expression], cwd=workplace.directory,
-        env=environment, text=True, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE)
+        env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode == 0 and "{" in done.stdout:
         return json.loads(done.stdout[done.stdout.index("{"):])["msg"]
     said = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]

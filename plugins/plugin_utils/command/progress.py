@@ -65,8 +65,8 @@ def expected(release: Release) -> Expected | None:
     last = max(frozen, key=lambda one: str(one.facts["release"]["frozen_at"]))
     theirs = of_components(mapping(last.resolved.get("definition")))
     ours = of_components(mapping(release.resolved.get("definition")))
-    return Expected(last.files.release, {
-        step["name"]: step["seconds"] or 0.0 for step in last.steps if step["name"] in ours or step["name"] not in theirs})
+    alike = [step for step in last.steps if step["name"] in ours or step["name"] not in theirs]
+    return Expected(last.files.release, {step["name"]: step["seconds"] or 0.0 for step in alike})
 
 
 def look(release: Release, now: float | None = None) -> dict[str, Any]:
@@ -135,7 +135,8 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         said.append("Steps done: %d%s" % (found["step"], total))
     for step in found["failed"]:
         said.append("Failed: %s" % step["outcome"])
-        said += ["  " + printable(line["text"]) for error in step.get("errors", []) for line in error["lines"]][:MOST_LINES]
+        why = [printable(line["text"]) for error in step.get("errors", []) for line in error["lines"]]
+        said += ["  " + line for line in why[:MOST_LINES]]
         said += [line for line in (step.get("remedy", ""), step.get("log") and "Log: " + step["log"]) if line]
     if found["seconds"] is not None:
         said.append("So far: %s%s" % (formatting.duration(found["seconds"]), _expectation(found)))

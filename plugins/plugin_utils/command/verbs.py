@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Mapping, NamedTuple
 
 
 class Option(NamedTuple):
@@ -29,7 +30,7 @@ class Verb(NamedTuple):
     """its name; empty: the site's own rollout"""
     help: str
     options: tuple[Option, ...] = ()
-    variables: dict[str, Any] = {}
+    variables: Mapping[str, Any] = MappingProxyType({})
     """what it always sets"""
     arguments: tuple[str, ...] = ()
     """of ansible-playbook"""

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Say what made a step be built, by comparing its recorded inputs with those of another release. Pure but for reading."""
+"""Say what made a step be built, by comparing its recorded inputs with those of another release."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def explain(release: Release, step: str, other: Release | None) -> dict[str, Any
         "attempts": stamp.attempt if stamp else None}
     if stamp is not None and stamp.taken_over:
         return dict(found, sentences=["Step %s was not built: %s." % (step, took_over(stamp.taken_over))])
-    again = ["This was attempt %d; the ones before are in its log." % stamp.attempt] if stamp and stamp.attempt > 1 else []
+    again = []
+    if stamp is not None and stamp.attempt > 1:
+        again = ["This was attempt %d; the ones before are in its log." % stamp.attempt]
     if other is None:
         return dict(found, sentences=[
             "Step %s was built as no earlier release below %s has it." % (step, release.files.root), *again])

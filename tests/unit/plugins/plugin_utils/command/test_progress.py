@@ -38,7 +38,8 @@ def test_it_says_what_runs_where_for_how_long_and_the_last_line(root):
     assert said[1].startswith("Step 2 of 3: mpi4py, running on ")
     assert said[1].endswith(" 40 % for 40 s, of about 1 min 0 s")
     assert said[2:] == [
-        "  [ 40%] Building", "So far: 10 min 0 s; about 5 min 20 s more by the steps of release 2026-11-20. To come: pytorch"]
+        "  [ 40%] Building",
+        "So far: 10 min 0 s; about 5 min 20 s more by the steps of release 2026-11-20. To come: pytorch"]
 
 
 def test_without_a_release_before_it_says_that_the_time_is_not_known(root):
