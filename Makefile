@@ -56,7 +56,7 @@ endif
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(VENV)/rollout ## Make the environment that rollouts run in.
+env: $(VENV)/rollout ## Make the environment that rollouts run in, with the command torchstack.
 
 $(VENV)/rollout: requirements/rollout-$(CORE).txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torchstack needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12")'
@@ -65,6 +65,7 @@ $(VENV)/rollout: requirements/rollout-$(CORE).txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	mkdir -p $(dir $(COLLECTION))
 	ln -sfn "$(CURDIR)" $(COLLECTION)
+	ln -sfn "$(CURDIR)/bin/torchstack" $(VENV)/bin/torchstack
 	touch $@
 
 # Where CORE is empty.

@@ -81,6 +81,11 @@ def main(words: Sequence[str]) -> int:
         return 130
 
 
+def of_a_repository_main(words: list[str]) -> int:
+    """Run ``bin/rehearse``; the exit code."""
+    return main(of_repositories(words))
+
+
 def make_sources(place: pathlib.Path, renew: bool) -> int:
     """Make the repositories of the sources, and print the commit and the tags of each; the exit code."""
     made = make_repositories(place)

@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Mapping
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
@@ -26,6 +27,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_o
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow import Follow
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import took_over
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import parse_snapshot, poll_command
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.progress import OFTEN, SELDOM
 
 display = Display()
 
@@ -40,6 +42,9 @@ PRIVATE = ("follow", "planned", "unchanged")
 
 QUERY_OPTIONS = ("name", "state_dir", "launcher", "launcher_options")
 """The task's options that a query of its job needs."""
+
+BRIEF_CALLBACK = "hpcml.torchstack.steps"
+"""What prints a line for each step and event, and so wants few while a step runs."""
 
 PLAN_FACT = "torchstack_planned"
 """Name of the fact by which, in check mode, a step tells later ones and the summary what it would do."""
@@ -103,7 +108,9 @@ class ActionModule(ActionBase):
 
     def follow(self, first, arguments, task_vars):
         """Follow a step from its first result to its last one, which has the last progress seen, too."""
-        directory, follow, lost = os.path.dirname(first["log"]), Follow(first, time.monotonic()), 0
+        brief = constants.DEFAULT_STDOUT_CALLBACK == BRIEF_CALLBACK and not display.verbosity
+        directory, lost = os.path.dirname(first["log"]), 0
+        follow = Follow(first, time.monotonic(), SELDOM if brief else OFTEN)
         while True:
             self.show(follow)
             self.wait(follow.next_interval())

@@ -134,8 +134,21 @@ def test_a_rehearsal_says_what_is_wrong_with_the_data_before_it_asks_for_podman(
     assert "'opnmpi/4.1.6' is like none of rehearsal/dress/modules.yml; did you mean 'openmpi'?" in said, said
 
 
+def test_the_command_of_the_installed_collection_takes_the_site_of_the_repository(repository):
+    program = repository.installed.place / "bin" / "torchstack"
+    code, said = repository.installed.run(program, "--dry-run", "rollout", "2026-12", cwd=repository.directory)
+    assert (code, said) == (
+        0, "ansible-playbook playbooks/rollout.yml -e torchstack_host=examplesite -e torchstack_release=2026-12")
+    code, said = repository.installed.run(program, "lint", cwd=repository.directory)
+    assert code == 0 and "examplesite-login : ok=" in said and "TASK" not in said, said
+    code, said = repository.installed.run(program, "list", cwd=repository.directory)
+    assert (code, said) == (0, "Releases below %s: none yet" % repository.root)
+    code, said = repository.installed.run(program, "publish", "--to", "visible", cwd=repository.directory)
+    assert code == 2 and "Release 2026-12 was never opened below" in said and "TASK" not in said, said
+
+
 def test_without_ansible_the_program_says_what_it_needs(installed, tmp_path):
-    for name in ("sh", "head", "sed", "test"):
+    for name in ("sh", "head", "sed", "test", "basename", "dirname", "readlink"):
         os.symlink(shutil.which(name), tmp_path / name)
     code, said = installed.run(installed.place / "bin" / "new-site", tmp_path / "new", PATH=str(tmp_path))
     assert code == 2 and said.startswith("new-site: needs the Python that Ansible runs in, from 3.11 on"), said

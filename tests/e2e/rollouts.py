@@ -19,6 +19,9 @@ from support.console import Printed
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 RELEASE = "2026-11-20"
 
+BRIEFLY = {"ANSIBLE_STDOUT_CALLBACK": "hpcml.torchstack.steps"}
+"""What has a rollout print a line for each step and event."""
+
 OPEN = "tests/e2e/open_release.yml"
 """The playbook that builds the release and does not freeze it."""
 
@@ -67,6 +70,8 @@ class Site:
         self.release = release
         self.prefix = self.root / release
         self.inventory = []
+        self.first = None
+        """The rollout that has made the release; None where it was there already."""
         self.environment = {
             name: value
             for name, value in os.environ.items()

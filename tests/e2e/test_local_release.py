@@ -14,7 +14,7 @@ import stat
 import subprocess
 
 import pytest
-from rollouts import CHECKOUT, OPEN, RELEASE, wait_for
+from rollouts import BRIEFLY, CHECKOUT, OPEN, RELEASE, wait_for
 from support.link_programs import COMPILERS, link_programs
 from uses import InUseWithHorovod
 
@@ -245,6 +245,20 @@ def test_the_summary_says_what_was_built_checked_and_not_checked(released):
     assert "Manifest: %d files" % manifest["files"] in text
     assert manifest["digest"][:12] in text
     assert str(released.root / ".torchstack" / RELEASE / "logs.tar.gz") in text
+
+
+def test_what_a_run_prints_fits_its_screens(released, tmp_path):
+    if released.first:
+        assert len(released.first.text.splitlines()) <= 120, released.first.text
+    again = released.roll_out(**BRIEFLY)
+    assert again.changed == 0 and len(again.text.splitlines()) <= 40, again.text
+    plan = released.roll_out("--check", TORCHSTACK_ROOT=str(tmp_path / "root"), **BRIEFLY)
+    lines = plan.text.splitlines()
+    assert len(lines) <= 80 and any(line.startswith("horovod ") for line in lines), plan.text
+    link_programs(tmp_path / "bin", ("/usr/bin", "/bin"), COMPILERS)
+    refused = released.refused(PATH=str(tmp_path / "bin"), TORCHSTACK_ROOT=str(tmp_path / "root"), **BRIEFLY)
+    lines = refused.text.splitlines()
+    assert len(lines) <= 40 and "compiler" in " ".join(lines[-10:]) and "TASK" not in refused.text, refused.text
 
 
 def test_the_verification_is_repeated_by_hand_without_ansible(released):

@@ -15,7 +15,7 @@ from typing import Any, Mapping, NamedTuple
 
 from ..core.clock import seconds_of
 from .poll import Snapshot
-from .progress import ProgressPrinter, progress_line
+from .progress import OFTEN, Cadence, ProgressPrinter, progress_line
 from .queue_lines import QueuePrinter
 
 FIRST_INTERVAL = 0.3
@@ -68,8 +68,9 @@ def _process_of(result: Mapping[str, Any]) -> _Process:
 class Follow:
     """What is known of one job, from poll to poll."""
 
-    def __init__(self, first: dict[str, Any], now: float) -> None:
+    def __init__(self, first: dict[str, Any], now: float, cadence: Cadence = OFTEN) -> None:
         """Begin with the result ``running`` of the call that started the job, or attached to it."""
+        self._cadence = cadence
         self.name: str = first["step"]
         self.nonce: str = first["nonce"]
         self.seen = first
@@ -90,7 +91,7 @@ class Follow:
         self._began = now - first["seconds"]
         self._size = 0
         """Most that was seen of the log; a shared file system may show an older state again."""
-        self._printer, self._queue_printer = ProgressPrinter(self.name), QueuePrinter(self.name)
+        self._printer, self._queue_printer = ProgressPrinter(self.name, self._cadence), QueuePrinter(self.name)
         if first.get("node") and not self.queued:
             self.news.append("%s  job %s runs on %s" % (self.name, first["job_id"], first["node"]))
 
@@ -221,4 +222,4 @@ class Follow:
         self.queued, self.seen = False, dict(self.seen, queue=None, host=host, pid=pid)
         self.progress, self._began, self._begun = {}, now, None
         self.interval, self.gap = FIRST_INTERVAL, DOUBT.first
-        self._printer, self._queue_printer = ProgressPrinter(self.name), QueuePrinter(self.name)
+        self._printer, self._queue_printer = ProgressPrinter(self.name, self._cadence), QueuePrinter(self.name)

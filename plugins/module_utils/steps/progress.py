@@ -6,18 +6,28 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from ..logs.lines import plain_text
 
 WINDOW = 16384
 """Bytes at the end of a log that are searched; a hundred compiler command lines fit."""
 
-QUIET_SECONDS = 10
-"""Steps shorter than this print no progress, and two lines are at least this far apart."""
 
-SILENCE_SECONDS = 60
-"""Longest time without a line while a step runs."""
+class Cadence(NamedTuple):
+    """How often a step that runs deserves a line."""
+
+    quiet: float
+    """Seconds: steps shorter than this print no progress, and two lines are at least this far apart."""
+    silence: float
+    """Longest time without a line while a step runs, in seconds."""
+    percent: int
+    """What the percentage has to move on by."""
+
+
+OFTEN = Cadence(10, 60, 1)
+SELDOM = Cadence(60, 900, 25)
+"""For a screen that has a line for each step and event."""
 
 _COUNT = re.compile(rb"(?:^|[\r\n])\[\s*(\d{1,9})/(\d{1,9})\]")
 _LINE_END = re.compile(rb"[\r\n]")
@@ -80,22 +90,28 @@ def progress_in(path: str, start: int, name: str, seconds: float) -> dict[str, A
 class ProgressPrinter:
     """Decides which polls of a step deserve a line on the operator's screen.
 
-    A line is due when the percentage has changed, or :data:`SILENCE_SECONDS` after the last one; never in the first
-    :data:`QUIET_SECONDS` of a step, and never two closer than that.
+    A line is due when the percentage has moved on, or some time after the last one; see :class:`Cadence`.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, cadence: Cadence = OFTEN) -> None:
         self.name = name
+        self.cadence = cadence
         self.shown: Mapping[str, Any] | None = None
         self.shown_at: float | None = None
 
     def line(self, progress: Mapping[str, Any] | None, seconds: float, now: float) -> str | None:
         """Return the line to print, or None, by the step's seconds and by any clock that only goes forward."""
-        if seconds < QUIET_SECONDS:
+        if seconds < self.cadence.quiet:
             return None
         since = None if self.shown_at is None else now - self.shown_at
-        moved = (progress or {}).get("percent") != (self.shown or {}).get("percent")
-        if since is not None and since < (QUIET_SECONDS if moved else SILENCE_SECONDS):
+        if since is not None and since < (self.cadence.quiet if self._moved(progress) else self.cadence.silence):
             return None
         self.shown, self.shown_at = progress, now
         return progress_line(self.name, progress, seconds)
+
+    def _moved(self, progress: Mapping[str, Any] | None) -> bool:
+        """Tell whether the percentage has come to another part of the hundred since the last line."""
+        now, before = ((one or {}).get("percent") for one in (progress, self.shown))
+        if now is None or before is None:
+            return now != before
+        return int(now) // self.cadence.percent != int(before) // self.cadence.percent

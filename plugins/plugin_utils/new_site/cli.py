@@ -7,10 +7,11 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 from typing import Callable, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import ansible_programs
 
 from . import interview, questions, repository
 from .questions import AnswerError
@@ -102,8 +103,7 @@ def finish(directory: pathlib.Path) -> int:
 
 def lint(directory: pathlib.Path) -> int:
     """Run the playbook lint in a repository; its exit code."""
-    beside = os.path.join(os.path.dirname(sys.executable), "ansible-playbook")
-    program = beside if os.access(beside, os.X_OK) else shutil.which("ansible-playbook")
+    program = ansible_programs.find("ansible-playbook")
     if not program:
         print("There is no ansible-playbook to lint it with.")
         return 1
@@ -111,7 +111,7 @@ def lint(directory: pathlib.Path) -> int:
         **{name: value for name, value in os.environ.items() if name != "ANSIBLE_INVENTORY"},
         "ANSIBLE_CONFIG": str(directory.resolve() / "ansible.cfg"),
     }
-    collections = installed_in()
+    collections = ansible_programs.collections_path()
     if collections:
         environment["ANSIBLE_COLLECTIONS_PATH"] = collections
     done = subprocess.run(
@@ -120,12 +120,3 @@ def lint(directory: pathlib.Path) -> int:
     if done.returncode:
         print(done.stdout)
     return done.returncode
-
-
-def installed_in() -> str:
-    """Return the collections path that this collection is installed in; empty where nothing says it."""
-    if repository.TOP.parts[-3:] == ("ansible_collections", "hpcml", "torchstack"):
-        return str(repository.TOP.parents[2])
-    # As `make env` makes it in a checkout.
-    of_checkout = repository.TOP / ".venv" / "collections"
-    return str(of_checkout) if of_checkout.is_dir() else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.progress import (
+    OFTEN,
+    SELDOM,
     ProgressPrinter,
     last_lines,
     parse_progress,
@@ -61,9 +63,9 @@ def test_a_line_reads_as_documented():
     assert progress_line("name", None, 60) == "name  1 min"
 
 
-def played(marks, seconds):
+def played(marks, seconds, pace=OFTEN):
     """When lines are printed if ``marks(second)`` is looked at once a second."""
-    printer = ProgressPrinter("s")
+    printer = ProgressPrinter("s", pace)
     return [second for second in range(seconds) if printer.line(marks(second), second, 1000.0 + second)]
 
 
@@ -81,3 +83,8 @@ def test_a_changing_step_prints_every_ten_seconds_at_most():
 
 def test_a_change_is_printed_when_it_comes():
     assert played(lambda second: {"percent": second // 25}, 60) == [10, 25, 50]
+
+
+def test_where_few_lines_are_wanted_a_build_prints_its_quarters_and_a_silent_one_every_quarter_of_an_hour():
+    assert played(lambda second: {"percent": second // 10}, 1000, SELDOM) == [60, 250, 500, 750]
+    assert played(lambda second: None, 2000, SELDOM) == [60, 960, 1860]

@@ -1,0 +1,248 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Do what each word of the command asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.ansible_programs import TOP
+
+from . import playbook, progress, releases
+from . import why as reasons
+from .places import (
+    CommandError,
+    Target,
+    Workplace,
+    directory_of_release,
+    find_workplace,
+    known_release,
+    read_target,
+)
+from .playbook import DONE, FOUND
+from .verbs import Verb
+
+POLL_SECONDS = 1.0
+CHUNK = 1 << 16
+INTERRUPTED = """Interrupted. A step that has begun goes on by itself, and the same command goes on from there.
+Watch it: torchstack status %s, and torchstack logs -f. Stop it: docs/how-to/recover-a-stopped-rollout.md."""
+ROOT = "{'root': torchstack_root, 'connection': ansible_connection | default('ssh')}"
+
+
+class Place(NamedTuple):
+    """Where records are read."""
+
+    root: str
+    target: Target
+
+
+def run_playbook(
+    verb: Verb, words: tuple[str, ...], given: Mapping[str, Any], further: Sequence[str], dry_run: bool
+) -> int:
+    """Run a playbook, or print the line that would run it."""
+    workplace = find_workplace()
+    target = read_target(workplace, words, verb.most)
+    if verb.needs_release and not target.releases:
+        raise CommandError("Name the release: it is not the site's default that is meant by itself.")
+    if verb.playbook in ("", "lint", "mirror"):
+        for release in target.releases:
+            known_release(workplace, target.site, release)
+    if "torchstack_mirror" in given:
+        given = dict(given, torchstack_mirror=os.path.abspath(given["torchstack_mirror"]))
+    line = playbook.compose(verb, workplace, target, given, further)
+    if dry_run:
+        print(line.shown())
+        return DONE
+    about = " ".join([target.site, *target.releases]).strip()
+    return playbook.run(line, INTERRUPTED % about if not verb.playbook else "")
+
+
+def run_program(program: str, words: Sequence[str]) -> int:
+    """Run a program beside this one, with releases and sites in its words as the paths that it takes."""
+    workplace = find_workplace()
+    words = list(words)
+    if program == "lock":
+        words = _release_files(workplace, words)
+    elif program in ("compare", "verify"):
+        words = _prefixes(workplace, words)
+    elif program == "rehearse" and words and words[0] in workplace.sites and workplace.is_collection:
+        line = [sys.executable, "-m", "rehearsal", "roll-out", *words]
+        return subprocess.run(line, cwd=workplace.directory, check=False).returncode
+    return subprocess.run([str(TOP / "bin" / program), *words], check=False).returncode
+
+
+def _release_files(workplace: Workplace, words: list[str]) -> list[str]:
+    site = next((word for word in words if word in workplace.sites), "") or workplace.default_site()
+    known = workplace.release_files(site)
+    kept = [word for word in words if word not in workplace.sites]
+    return [str(known[word]) if word in known else word for word in kept]
+
+
+def _prefixes(workplace: Workplace, words: list[str]) -> list[str]:
+    """Replace names of releases by their directories; what is a path, or an option, stays."""
+    named = [word for word in words if not word.startswith("-") and not os.path.exists(word)]
+    if not named:
+        return words
+    place = find_place(workplace, tuple(word for word in named if word in workplace.sites), "", 0)
+    known = releases.names(place.root)
+    return [
+        os.path.join(place.root, word) if word in known else word for word in words
+        if word not in workplace.sites]
+
+
+def find_place(workplace: Workplace, words: tuple[str, ...], root: str | None, most: int = 1) -> Place:
+    """Find the root, and what is asked for of it. Raises CommandError: nothing says where it is, or it is elsewhere."""
+    target = read_target(workplace, words, most)
+    here = directory_of_release()
+    if root or (here.prefix and not target.site) or target.prefix:
+        return Place(root or os.path.dirname(here.prefix), target)
+    if not target.site:
+        raise CommandError("Name the site: there are %s." % (", ".join(workplace.sites) or "none"))
+    found = playbook.ask(workplace, target.site, ROOT)
+    if found["connection"] != "local":
+        raise CommandError("The releases of site '%s' are on another machine (its connection is %s), and this reads "
+                           "files: run it there, or give --root." % (target.site, found["connection"]))
+    return Place(found["root"], target)
+
+
+def _one(words: tuple[str, ...], root: str | None) -> releases.Release:
+    """Read the release that words name, or else the newest."""
+    place = find_place(find_workplace(), words, root)
+    name = place.target.releases[0] if place.target.releases else progress.newest(place.root)
+    if not name:
+        raise CommandError("There is no release below %s yet." % place.root)
+    return releases.read(place.root, name)
+
+
+def _print(found: object) -> None:
+    print(json.dumps(found, indent=2, sort_keys=True))
+
+
+def list_(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
+    """List the releases below a root."""
+    place = find_place(find_workplace(), words, root, 0)
+    rows = [releases.row(releases.read(place.root, name)) for name in releases.names(place.root)]
+    rows.sort(key=lambda row: str(row["since"] or ""), reverse=True)
+    if as_json:
+        _print({"root": place.root, "releases": rows})
+        return DONE
+    print("Releases below %s%s" % (place.root, "" if rows else ": none yet"))
+    if rows:
+        heads = [name.upper() for name in releases.COLUMNS]
+        print("\n".join(releases.table(heads, [releases.cells(row) for row in rows])))
+    return DONE
+
+
+def show(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
+    """Show one release."""
+    release = _one(words, root)
+    if as_json:
+        _print(release.facts)
+    else:
+        print("\n".join(releases.describe(release)))
+    return DONE
+
+
+def status(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
+    """Say how far a rollout is; FOUND where a step of it has failed."""
+    found = progress.look(_one(words, root))
+    if as_json:
+        _print(found)
+    else:
+        print("\n".join(progress.lines(found)))
+    return FOUND if found["failed"] else DONE
+
+
+def why(step: str, words: tuple[str, ...], root: str | None, as_json: bool) -> int:
+    """Say why a step was built."""
+    release = _one(words, root)
+    _known_step(release, step)
+    found = reasons.explain(release, step, reasons.other_release(release, step))
+    if as_json:
+        _print(found)
+    else:
+        print("\n".join(found["sentences"]))
+    return DONE
+
+
+def logs(step: str | None, words: tuple[str, ...], root: str | None, follow: bool) -> int:
+    """Print the log of a step, and go on while it is built."""
+    workplace = find_workplace()
+    if step in workplace.sites:
+        step, words = None, (str(step), *words)
+    release = _one(words, root)
+    begun = [row["name"] for row in release.steps if row["state"] == "begun"] or [row["name"] for row in release.steps]
+    if not step and not begun:
+        raise CommandError("Release %s has begun no step yet." % release.files.release)
+    step = step or begun[-1]
+    files = progress.files_of(release, step)
+    if not os.path.exists(files.log):
+        _known_step(release, step)
+        raise CommandError("Step %s of release %s has no log at %s." % (step, release.files.release, files.log))
+    print("==> %s <==" % files.log, file=sys.stderr)
+    _pour(files, release, follow)
+    return DONE
+
+
+def _known_step(release: releases.Release, step: str) -> None:
+    known = [row["name"] for row in release.steps]
+    if step in known or os.path.isdir(progress.files_of(release, step).directory):
+        return
+    near = nearest(step, known)
+    raise CommandError("Release %s has no step '%s'%s" % (
+        release.files.release, step, "; did you mean '%s'?" % near if near else ": there are %s." % ", ".join(known)))
+
+
+def _pour(files: StepFiles, release: releases.Release, follow: bool) -> None:
+    """Write a log to the terminal as it is, and what is added to it until its step has ended."""
+    with open(files.log, "rb") as stream:
+        while True:
+            # Asked before the last reading, so that nothing is missed.
+            ended = not follow or not _begun(release, files.name)
+            while True:
+                chunk = stream.read(CHUNK)
+                if not chunk:
+                    break
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.flush()
+            if ended:
+                return
+            time.sleep(POLL_SECONDS)
+
+
+def _begun(release: releases.Release, step: str) -> bool:
+    now = releases.read(release.files.root, release.files.release)
+    return any(row["name"] == step and row["state"] == "begun" for row in now.steps)
+
+
+def complete_words(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
+    """Propose sites, and the releases of the site that was typed or is meant."""
+    try:
+        workplace = find_workplace()
+        typed = [word for word in (_context.params.get("words") or ()) if word in workplace.sites]
+        site = typed[0] if typed else workplace.default_site()
+        names = [*([] if typed else workplace.sites), *workplace.release_files(site)]
+    except (CommandError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_steps(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
+    """Propose the steps of the release that is meant; nothing may be said in between."""
+    try:
+        here, root = directory_of_release(), _context.params.get("root")
+        place = find_place(find_workplace(), (), root or (os.path.dirname(here.prefix) if here.prefix else None))
+        name = here.releases[0] if here.releases else progress.newest(place.root)
+        steps = pathlib.Path(place.root, name, ".torchstack", "steps")
+        names = sorted(path.name for path in steps.iterdir() if path.is_dir()) if name else []
+    except (CommandError, OSError):
+        return []
+    return [step for step in names if step.startswith(incomplete)]

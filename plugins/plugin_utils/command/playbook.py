@@ -1,0 +1,137 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Compose a line of ansible-playbook, and run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import ansible_programs
+
+from .places import CommandError, Target, Workplace
+from .verbs import Verb
+
+COLLECTION = "hpcml.torchstack"
+DONE, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
+"""How the command ends."""
+
+CALLBACK = "hpcml.torchstack.steps"
+"""What prints; see plugins/callback."""
+
+ENDED_BY_CTRL_C = 99
+"""How ansible-playbook ends then."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9._+@%:/-]+")
+
+
+class Line(NamedTuple):
+    """What is run, and where."""
+
+    words: list[str]
+    """after the program's name"""
+    directory: pathlib.Path
+    environment: Mapping[str, str] = {}
+    """what is set besides"""
+
+    def shown(self) -> str:
+        """Write it as one types it."""
+        where = [] if self.directory.samefile(pathlib.Path.cwd()) else ["cd %s &&" % shlex.quote(str(self.directory))]
+        given = ["%s=%s" % (name, shlex.quote(value)) for name, value in self.environment.items()]
+        return " ".join([*where, *given, "ansible-playbook", shlex.join(self.words)])
+
+
+def compose(
+    verb: Verb, workplace: Workplace, target: Target, given: Mapping[str, Any], further: Sequence[str] = ()
+) -> Line:
+    """Compose the line of a command.
+
+    Args:
+        given: the variables that options have set.
+        further: arguments of ansible-playbook, as they were typed.
+    """
+    playbook, variables = _playbook(verb, workplace, target), dict(verb.variables)
+    if target.site and not playbook.endswith("%s.yml" % target.site):
+        variables["torchstack_host"] = target.site
+    if target.releases:
+        variables[verb.releases or "torchstack_release"] = (
+            list(target.releases) if verb.releases else target.releases[0])
+    variables.update((name, value) for name, value in given.items() if value not in (None, (), False))
+    words = [playbook, *verb.arguments]
+    for name, value in sorted(variables.items(), key=lambda entry: (not entry[0].startswith("torchstack_"), entry[0])):
+        words += ["-e", _variable(name, value)]
+    return Line([*words, *further], workplace.directory, collections(workplace))
+
+
+def _playbook(verb: Verb, workplace: Workplace, target: Target) -> str:
+    if not verb.playbook:
+        own = workplace.directory / "playbooks" / ("%s.yml" % target.site if target.site else "rollout.yml")
+        if own.is_file():
+            return str(own.relative_to(workplace.directory))
+    name = verb.playbook or "rollout"
+    beside = workplace.directory / "playbooks" / ("%s.yml" % name)
+    return "playbooks/%s.yml" % name if beside.is_file() else "%s.%s" % (COLLECTION, name)
+
+
+def _variable(name: str, value: Any) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return "%s=%s" % (name, value)
+    return json.dumps({name: list(value) if isinstance(value, tuple) else value}, ensure_ascii=False)
+
+
+def collections(workplace: Workplace) -> dict[str, str]:
+    """Say where this collection is, for a repository that has none of its own and says nothing of it."""
+    own = workplace.directory / "collections" / "ansible_collections" / "hpcml" / "torchstack"
+    path = ansible_programs.collections_path()
+    if workplace.is_collection or own.exists() or not path or os.environ.get("ANSIBLE_COLLECTIONS_PATH"):
+        return {}
+    return {"ANSIBLE_COLLECTIONS_PATH": path}
+
+
+def run(line: Line, after_interruption: str = "") -> int:
+    """Run the line, and return how the command ends.
+
+    Args:
+        after_interruption: what to say after Ctrl-C.
+
+    Raises CommandError: there is no ansible-playbook.
+    """
+    program = ansible_programs.find("ansible-playbook")
+    if not program:
+        raise CommandError("There is no ansible-playbook beside this Python or on PATH: make env makes one.")
+    # What somebody has set for all playbooks stays.
+    environment = {"ANSIBLE_STDOUT_CALLBACK": CALLBACK, **os.environ, **line.environment, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([program, *line.words], cwd=line.directory, env=environment) as process:
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:
+                # The terminal has told Ansible, too.
+                continue
+    if code in (ENDED_BY_CTRL_C, -2, INTERRUPTED):
+        print(after_interruption or "Interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    return FAILED if code else DONE
+
+
+def ask(workplace: Workplace, site: str, expression: str) -> Any:
+    """Ask Ansible for a value of a site's variables. Raises CommandError: it cannot say."""
+    program = ansible_programs.find("ansible")
+    if not program:
+        raise CommandError("There is no ansible beside this Python or on PATH: make env makes one.")
+    environment = {**os.environ, **collections(workplace), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+                   "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    done = subprocess.run(
+        [program, site, "-m", "ansible.builtin.debug", "-a", "msg={{ %s }}" % expression], cwd=workplace.directory,
+        env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    if done.returncode == 0 and "{" in done.stdout:
+        return json.loads(done.stdout[done.stdout.index("{"):])["msg"]
+    said = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
+    raise CommandError("Ansible cannot say where the releases of site '%s' are: %s" % (site, said[0]))

@@ -1,0 +1,163 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Say how far a rollout is, from its records alone: so from any terminal, and from another login node."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from typing import Any, Mapping, NamedTuple
+
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, moment, text
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_names import of_components
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import progress
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles, step_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.launcher_registry import launcher_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.queue_lines import queue_line
+from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import StepRecords
+
+from . import releases
+from .releases import Release
+
+ENDED = ("done", "cached")
+MOST_LINES = 8
+"""Of a log that say why a step failed."""
+
+
+class Expected(NamedTuple):
+    """What the last release that was finished says of this one."""
+
+    release: str
+    seconds: Mapping[str, float]
+    """of each step that this one will have, too"""
+
+
+def files_of(release: Release, step: str) -> StepFiles:
+    """Find the records of a step, also of one of the build tools that releases share."""
+    own = step_files(os.path.join(release.files.prefix, ".torchstack", "steps"), step)
+    tools = text(release.resolved.get("tools"))
+    if not os.path.isdir(own.directory) and os.path.isabs(tools):
+        shared = step_files(tools + ".records", step)
+        return shared if os.path.isdir(shared.directory) else own
+    return own
+
+
+def newest(root: str) -> str:
+    """Name the release that is in progress, or else the one that was begun or frozen last; empty for none."""
+    found = [releases.read(root, name) for name in releases.names(root)]
+    order = {True: "9", False: "0"}
+    last = max(found, default=None, key=lambda one: (
+        order[one.lock is not None], str(releases.row(one)["since"] or "")))
+    return last.files.release if last else ""
+
+
+def expected(release: Release) -> Expected | None:
+    """Take the durations of the release that was frozen last, for the steps that this one has; None without one."""
+    others = [releases.read(release.files.root, name) for name in releases.names(release.files.root)
+              if name != release.files.release]
+    frozen = [one for one in others if one.facts["release"]["frozen_at"] and one.steps]
+    if not frozen:
+        return None
+    last = max(frozen, key=lambda one: str(one.facts["release"]["frozen_at"]))
+    theirs = of_components(mapping(last.resolved.get("definition")))
+    ours = of_components(mapping(release.resolved.get("definition")))
+    alike = [step for step in last.steps if step["name"] in ours or step["name"] not in theirs]
+    return Expected(last.files.release, {step["name"]: step["seconds"] or 0.0 for step in alike})
+
+
+def look(release: Release, now: float | None = None) -> dict[str, Any]:
+    """Say how far a rollout is: plain data, seconds, and null for what is not known."""
+    now = time.time() if now is None else now
+    known, steps = expected(release), release.steps
+    done = [step["name"] for step in steps if step["state"] in ENDED]
+    running = [_running(release, step, known, now) for step in steps if step["state"] == "begun"]
+    names = {step["name"] for step in steps}
+    to_come = [name for name in (known.seconds if known else {}) if name not in names]
+    left = None
+    if known:
+        left = sum(known.seconds[name] for name in to_come) + sum(
+            max(0.0, (one["expected"] or 0.0) - (one["seconds"] or 0.0)) for one in running)
+    since = moment(text(mapping(release.lock).get("since"))) if release.lock else None
+    return {
+        "release": release.files.release, "site": release.facts["release"]["site"], "state": releases.state_of(release),
+        "verdict": release.facts["verdict"]["word"], "holder": release.lock and dict(release.lock),
+        "seconds": None if since is None else max(0.0, now - since),
+        "step": len(done) + len(running), "steps": len(names) + len(to_come) if known else None,
+        "done": done, "running": running, "failed": [step for step in steps if step["state"] == "failed"],
+        "to_come": to_come, "left_seconds": left, "expected_by": known.release if known else None,
+    }
+
+
+def _running(release: Release, step: Mapping[str, Any], known: Expected | None, now: float) -> dict[str, Any]:
+    files, began = files_of(release, step["name"]), moment(step["started"])
+    end = progress.read_end(files.log)
+    lines = [line for line in progress.last_lines(end, 5, 200) if line.strip()]
+    state, waits = _ask(files)
+    return {
+        "name": step["name"], "state": state, "host": step["host"], "launcher": step["launcher"],
+        "job_id": step["job_id"] or None, "waits": waits, "seconds": None if began is None else max(0.0, now - began),
+        "expected": known.seconds.get(step["name"]) if known else None, "progress": progress.parse_progress(end, True),
+        "last_line": printable(lines[-1]) if lines else "", "log": files.log,
+    }
+
+
+def _ask(files: StepFiles) -> tuple[str, str]:
+    """Ask the machine, or the batch system, for the state of a step's job, and how it waits."""
+    try:
+        found = StepRecords.read(files)
+        if found.job is None:
+            return "unknown", ""
+        state = launcher_of(found.job).query(files, found, None)
+    except (StackError, OSError) as error:
+        return "unknown", str(error)
+    if state.error is not None:
+        return state.name, state.error.message
+    waits = queue_line(files.name, state.queue, datetime.date.today().isoformat()) if state.queue else ""
+    return state.name, waits
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """Write it for people."""
+    holder = mapping(found["holder"])
+    said = ["Release %s of site %s: %s%s" % (
+        found["release"], found["site"], found["state"],
+        ", since %s by %s on %s (process %s, %s)" % (
+            formatting.moment(holder.get("since")), holder.get("user"), holder.get("host"), holder.get("pid"),
+            holder.get("playbook")) if holder else "; " + found["verdict"])]
+    total = " of %d" % found["steps"] if found["steps"] and found["state"] == "in progress" else ""
+    for one in found["running"]:
+        said += _of_running(one, "Step %d%s" % (found["step"], total))
+    if not found["running"] and not found["failed"]:
+        said.append("Steps done: %d%s" % (found["step"], total))
+    for step in found["failed"]:
+        said.append("Failed: %s" % step["outcome"])
+        why = [printable(line["text"]) for error in step.get("errors", []) for line in error["lines"]]
+        said += ["  " + line for line in why[:MOST_LINES]]
+        said += [line for line in (step.get("remedy", ""), step.get("log") and "Log: " + step["log"]) if line]
+    if found["seconds"] is not None:
+        said.append("So far: %s%s" % (formatting.duration(found["seconds"]), _expectation(found)))
+    return said
+
+
+def _of_running(one: Mapping[str, Any], heading: str) -> list[str]:
+    mark = mapping(one["progress"])
+    parts = ["%s: %s, %s" % (heading, one["name"], one["state"])]
+    parts += ["job %s" % one["job_id"]] if one["job_id"] else []
+    parts += ["on %s" % one["host"]] if one["host"] else []
+    parts += ["%d %%" % mark["percent"]] if "percent" in mark else []
+    parts += ["for %s%s" % (
+        formatting.duration(one["seconds"]),
+        ", of about %s" % formatting.duration(one["expected"]) if one["expected"] else "")]
+    return [" ".join(parts), *["  " + one[key] for key in ("waits", "last_line") if one[key]]]
+
+
+def _expectation(found: Mapping[str, Any]) -> str:
+    if found["left_seconds"] is None:
+        return "; how long it takes is not known, as no release was finished here before"
+    to_come = ", ".join(found["to_come"]) or "nothing"
+    return "; about %s more by the steps of release %s. To come: %s" % (
+        formatting.duration(found["left_seconds"]), found["expected_by"], to_come)

@@ -1,0 +1,98 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command torchstack as it is typed: in the checkout, through the link of make env, completed by shells."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+TOP = pathlib.Path(__file__).parents[2]
+SITES = sorted(path.parent.name for path in TOP.glob("inventories/*/hosts.yml"))
+
+
+@pytest.fixture()
+def link(tmp_path):
+    """An environment whose Python is this one, with the command as make env links it."""
+    (tmp_path / "bin").mkdir()
+    for name in ("python", "ansible-playbook", "ansible"):
+        os.symlink(pathlib.Path(sys.executable).parent / name, tmp_path / "bin" / name)
+    os.symlink(TOP / "bin" / "torchstack", tmp_path / "bin" / "torchstack")
+    return tmp_path / "bin" / "torchstack"
+
+
+def run(*words, **environment):
+    """Run a program; its exit code and what it printed."""
+    done = subprocess.run(
+        [str(word) for word in words], cwd=TOP, env={**os.environ, **environment}, text=True, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+def test_make_env_links_the_command_into_the_environment():
+    assert 'ln -sfn "$(CURDIR)/bin/torchstack" $(VENV)/bin/torchstack' in (TOP / "Makefile").read_text()
+
+
+def test_through_its_link_it_needs_nothing_on_path(link):
+    code, said = run(link, "--dry-run", "rollout", "polaris", PATH="/usr/bin:/bin")
+    assert (code, said) == (0, "ansible-playbook playbooks/polaris.yml\n")
+
+
+@pytest.mark.parametrize("program", ["lock", "new-site", "rehearse", "show-release", "torchstack"])
+def test_each_program_of_the_control_node_starts_the_same_way(program):
+    text = (TOP / "bin" / program).read_text()
+    assert len(text.splitlines()) == 7 and '/with-ansible" "$0" ' in text
+    code, said = run(TOP / "bin" / program, "--help")
+    assert code == 0 and said.lower().startswith("usage: "), said
+
+
+def proposals(link, *typed):
+    """What bash gets to choose from behind these words, the last of which is not complete."""
+    words = " ".join(["torchstack", *typed])
+    _code, said = run(link, _TORCHSTACK_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(typed)))
+    return [line.partition(",")[2] for line in said.splitlines()]
+
+
+def test_sites_and_then_the_releases_of_that_site_are_proposed(link):
+    assert set(SITES) <= set(proposals(link, "publish", "''"))
+    assert proposals(link, "publish", "pol") == ["polaris"]
+    assert proposals(link, "publish", "polaris", "2026") == ["2026-11-21"]
+    assert proposals(link, "pub") == ["publish"]
+
+
+def test_steps_are_those_of_the_release_that_is_meant(link, tmp_path):
+    for step in ("base", "horovod", "horovod-install"):
+        (tmp_path / "root/2026-11-20/.torchstack/steps" / step).mkdir(parents=True)
+    (tmp_path / "root/2026-11-20/.torchstack/release.yml").write_text("{release: 2026-11-20, site: local}\n")
+    typed = ["logs", "--root", str(tmp_path / "root"), "horo"]
+    assert proposals(link, *typed) == ["horovod", "horovod-install"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_a_shell_evaluates_is_the_completion_of_that_shell(shell, link, tmp_path):
+    code, said = run(link, "completion", shell)
+    assert code == 0 and "_TORCHSTACK_COMPLETE=%s_complete" % shell in said
+    if not shutil.which(shell):
+        pytest.skip("there is no %s" % shell)
+    script = tmp_path / "completion"
+    script.write_text(said)
+    assert run(shell, "-n", script) == (0, "")
+
+
+def test_in_a_real_bash_the_tabulator_completes(link):
+    script = (
+        'eval "$(torchstack completion bash)"; COMP_WORDS=(torchstack publish pol); COMP_CWORD=2; '
+        '$(complete -p torchstack | sed "s/.*-F \\([^ ]*\\).*/\\1/") torchstack pol publish; echo "${COMPREPLY[@]}"')
+    code, said = run("bash", "-c", script, PATH="%s:%s" % (link.parent, os.environ["PATH"]))
+    assert code == 0 and said.split() == ["polaris"], said
+
+
+def test_an_unknown_word_is_answered_and_nothing_is_run(link):
+    code, said = run(link, "rollaut", "local")
+    assert code == 2 and re.search("did you mean 'rollout'", said), said

@@ -1,0 +1,165 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command answers each word with the playbook's line, the nearest word, or what records say."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import cli, obey, playbook, verbs
+
+
+def said(capsys, *words):
+    code = cli.main(list(words))
+    found = capsys.readouterr()
+    return code, (found.out + found.err).strip()
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    ("rollout", "playbooks/local.yml"),
+    ("rollout polaris 2026-11-21", "playbooks/polaris.yml -e torchstack_release=2026-11-21"),
+    ("rollout 2026-11-21 polaris", "playbooks/polaris.yml -e torchstack_release=2026-11-21"),
+    ("plan polaris --diff", "playbooks/polaris.yml --check --diff"),
+    ("rollout -vv", "playbooks/local.yml -vv"),
+    ("rollout -- --tags x", "playbooks/local.yml --tags x"),
+    ("publish polaris 2026-11-21 --to default",
+     "playbooks/publish.yml -e torchstack_host=polaris -e torchstack_release=2026-11-21 -e publish_to=default"),
+    ("publish polaris --check", "playbooks/publish.yml -e torchstack_host=polaris --check"),
+    ("rollback polaris", "hpcml.torchstack.rollback -e torchstack_host=polaris"),
+    ("drift polaris 2023-10-04 2026-11-21 --system",
+     """hpcml.torchstack.drift -e torchstack_host=polaris -e '{"drift_releases": ["2023-10-04", "2026-11-21"]}' """
+     """-e '{"drift_system": true}'"""),
+    ("freeze polaris 2026-11-21",
+     "hpcml.torchstack.thaw -e torchstack_host=polaris -e torchstack_release=2026-11-21 -e thaw_state=refrozen"),
+    ("freeze polaris 2026-11-21 --abandon",
+     "hpcml.torchstack.thaw -e torchstack_host=polaris -e torchstack_release=2026-11-21 -e thaw_state=abandoned"),
+    ("mirror polaris --to /m", "hpcml.torchstack.mirror -e torchstack_host=polaris -e torchstack_mirror=/m"),
+])
+def test_a_dry_run_prints_the_line_that_would_run(words, line, repository, capsys, monkeypatch):
+    monkeypatch.setattr(playbook, "collections", lambda workplace: {})
+    assert said(capsys, "--dry-run", *words.split()) == (0, "ansible-playbook " + line)
+
+
+def test_a_text_with_spaces_is_one_value(repository, capsys):
+    code, line = said(
+        capsys, "--dry-run", "thaw", "polaris", "2026-11-21", "--path", "base/a b", "--path", "c", "--reason", "it's")
+    assert code == 0
+    assert """-e '{"thaw_paths": ["base/a b", "c"]}'""" in line and "it'\"'\"'s" in line
+
+
+def test_from_elsewhere_in_the_repository_the_line_begins_in_its_directory(repository, capsys, monkeypatch):
+    monkeypatch.setattr(playbook, "collections", lambda workplace: {})
+    monkeypatch.chdir(repository / "inventories" / "polaris" / "releases")
+    assert said(capsys, "--dry-run", "plan") == (
+        0, "cd %s && ansible-playbook playbooks/polaris.yml --check" % repository)
+
+
+@pytest.mark.parametrize(("words", "answer"), [
+    ("publsh", "torchstack: There is no 'publsh'; did you mean 'publish'?"),
+    ("rollout polrais 2026-11-21", "torchstack: There is no site 'polrais'; did you mean 'polaris'?"),
+    ("rollout polaris 2026-1-21",
+     "torchstack: There is no release '2026-1-21' of site 'polaris'; did you mean '2026-11-21'?"),
+    ("rollout polari", "torchstack: There is no release 'polari' of site 'local'; did you mean 'polaris'?"),
+    ("rollout polaris local", "torchstack: Two sites are named, polaris and local: name one."),
+    ("list x", "torchstack: 'x' is no site (there are local, polaris), and no release is named here."),
+    ("retire polaris --to hidden",
+     "torchstack: Name the release: it is not the site's default that is meant by itself."),
+])
+def test_what_is_unknown_is_answered_in_one_sentence_and_nothing_is_run(words, answer, repository, capsys, monkeypatch):
+    monkeypatch.setattr(playbook, "run", lambda *_words: pytest.fail("it was run"))
+    assert said(capsys, *words.split()) == (2, answer)
+
+
+def test_an_unknown_option_and_an_unknown_value_are_answered_with_the_known(repository, capsys):
+    code, answer = said(capsys, "publish", "--too", "default")
+    assert code == 2 and "--to" in answer
+    code, answer = said(capsys, "publish", "--to", "defualt")
+    assert code == 2 and "'defualt'" in answer and "default" in answer
+
+
+def test_without_a_word_it_lists_all_of_them(capsys):
+    code, answer = said(capsys)
+    assert code == 0
+    for name in (*verbs.PLAYBOOKS, *verbs.PROGRAMS, *cli.READING, "completion"):
+        assert "  %s " % name in answer
+
+
+def test_every_word_explains_itself(capsys):
+    for name in (*verbs.PLAYBOOKS, *cli.READING):
+        code, answer = said(capsys, name, "--help")
+        assert code == 0 and answer.startswith("Usage: torchstack " + name), name
+
+
+def test_without_click_it_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "click", None)
+    code, answer = said(capsys, "list")
+    assert code == 2 and "needs the Python package click" in answer
+
+
+def test_list_shows_state_age_versions_and_size_the_newest_first(root, repository, capsys):
+    root.release("2026-11-20", "2026-11-20T08:15:00Z")
+    root.release("2026-11-21", "2026-11-21T08:15:00Z")
+    root.release("2026-12-01")
+    code, answer = said(capsys, "list", "--root", str(root.place))
+    lines = answer.splitlines()
+    assert code == 0 and lines[1].split() == [
+        "RELEASE", "STATE", "AGE", "PYTORCH", "CUDA", "MPI", "SIZE", "ACCEPTED", "DRIFT"]
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["2026-11-21", "frozen"], ["2026-11-20", "frozen"], ["2026-12-01", "unfinished"]]
+    assert "2.13.0" in lines[2] and "2 KiB" in lines[2]
+    assert lines[2].endswith("not accepted yet  not looked")
+
+
+def test_list_gives_the_same_as_data(root, repository, capsys):
+    root.release("2026-11-20", "2026-11-20T08:15:00Z")
+    code, answer = said(capsys, "list", "--root", str(root.place), "--json")
+    (row,) = json.loads(answer)["releases"]
+    assert code == 0 and row["size"] == 2048 and row["pytorch"] == "2.13.0" and row["drift"] is None
+
+
+def test_in_the_directory_of_a_release_it_is_that_release(root, repository, capsys, monkeypatch):
+    prefix = root.release("2026-11-20", "2026-11-20T08:15:00Z")
+    root.release("2026-11-21", "2026-11-21T08:15:00Z")
+    monkeypatch.chdir(prefix)
+    code, answer = said(capsys, "show", "--json")
+    assert code == 0 and json.loads(answer)["release"]["name"] == "2026-11-20"
+
+
+def test_a_release_that_is_not_there_is_answered_with_the_nearest(root, repository, capsys):
+    root.release("2026-11-20", "2026-11-20T08:15:00Z")
+    code, answer = said(capsys, "show", "2026-11-2", "--root", str(root.place))
+    assert code == 2 and answer.endswith("below %s; did you mean '2026-11-20'?" % root.place)
+
+
+def test_a_site_on_another_machine_is_not_read_as_if_it_were_here(repository, capsys, monkeypatch):
+    monkeypatch.setattr(playbook, "ask", lambda *_words: {"root": "/soft", "connection": "ssh"})
+    code, answer = said(capsys, "list", "polaris")
+    assert code == 2 and "on another machine" in answer and "--root" in answer
+
+
+def test_logs_prints_the_log_of_the_step_that_runs(root, repository, capsys):
+    root.release("2026-11-20")
+    root.step("2026-11-20", "base", "2026-11-24T10:00:00Z", 1.0)
+    place = root.step("2026-11-20", "horovod", "2026-11-24T10:01:00Z")
+    (place / "log").write_text("compiling\n")
+    assert cli.main(["logs", "--root", str(root.place)]) == 0
+    assert capsys.readouterr().err.strip() == "==> %s <==" % (place / "log")
+    code, answer = said(capsys, "logs", "horvod", "--root", str(root.place))
+    assert code == 2 and "did you mean 'horovod'?" in answer
+
+
+def test_a_log_is_followed_until_its_step_has_ended(root, repository, capfdbinary, monkeypatch):
+    root.release("2026-11-20")
+    place = root.step("2026-11-20", "horovod", "2026-11-24T10:01:00Z")
+    (place / "log").write_text("compiling\n")
+
+    def end(_seconds):
+        with open(place / "log", "a", encoding="utf-8") as stream:
+            stream.write("ended\n")
+        (place / "stamp.json").write_text(json.dumps({"nonce": "n", "digest": "x"}))
+
+    monkeypatch.setattr(obey.time, "sleep", end)
+    assert cli.main(["logs", "-f", "--root", str(root.place)]) == 0
+    assert capfdbinary.readouterr().out == b"compiling\nended\n"
