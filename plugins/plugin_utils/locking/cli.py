@@ -12,6 +12,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_lines import Places
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
@@ -70,11 +71,14 @@ def read(path: pathlib.Path) -> Release:
     """Read a release file with its locks. Raises LockError, ValueError: it cannot be read, or has locks in itself."""
     if not path.is_file():
         raise LockError(release_file.absence(path, path.parent.parent.name))
-    content, _lines, files, inherited = release_file.read(path, new_locks=True)
+    content, lines, files, inherited = release_file.read(path, new_locks=True)
     inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
     if inline:
         raise LockError("%s has locks in itself, such as %s; move them into files first: bin/lock --split %s" % (
             path, inline[0], path))
+    faults = locks.malformed(content, path.name, Places(files, lines))
+    if faults:
+        raise LockError(" ".join(faults))
     asked = {}
     for key, name in files.items():
         beside = (path.parent / name).with_suffix(".in")
@@ -100,7 +104,8 @@ def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bo
         if release.inherited.issuperset(group.paths):
             continue
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
-        held = "".join(before[path] for path in group.paths)
+        # Without hashes, as uv would give those of a held version back as they are, right or wrong.
+        held = groups.without_hashes("".join(before[path] for path in group.paths))
         resolved = groups.blocks(uv.resolve(program, group, held, upgrade, upgrade_all), group.pythons)
         found, left = groups.deal(group, before, resolved)
         after.update(found)

@@ -8,7 +8,7 @@ import itertools
 import re
 from typing import Any, Container, FrozenSet, Iterator, Mapping, NamedTuple, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components, locks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical, requirements
 
 BASE, TORCH, OF_CUDA = "locks.base", "pytorch.lock", "pytorch.cuda_lock"
@@ -20,6 +20,8 @@ OLDEST, NEWEST = 11, 14
 
 _WITH_CUDA = re.compile(r"(nvidia|cuda)-.*|triton")
 """Packages that a CUDA build of PyTorch needs, and no other one does."""
+
+_HASHES = re.compile(r"--hash=\S+")
 
 MACHINES = ("x86_64", "aarch64")
 Kinds = FrozenSet["tuple[int, str]"]
@@ -36,6 +38,11 @@ class Block(NamedTuple):
     text: str
 
     @property
+    def hashes(self) -> frozenset[str]:
+        """Return the words with sha256 of the files that it admits."""
+        return frozenset(_HASHES.findall(self.text))
+
+    @property
     def pin(self) -> tuple[str, str, Kinds]:
         """Return what it says, but for the files."""
         return self[:3]
@@ -50,6 +57,7 @@ class Group(NamedTuple):
         pythons: the minor versions of Python 3 that it is for.
         alone: whether what the roots need is left out.
         strange: why what was not locked before is not taken in; empty where it is.
+        known: hashes that the release has from elsewhere, which are right though the index does not have them.
     """
 
     paths: tuple[str, ...]
@@ -57,6 +65,7 @@ class Group(NamedTuple):
     pythons: range
     alone: bool = False
     strange: str = ""
+    known: FrozenSet[str] = frozenset()
 
 
 def kinds(marker: str, pythons: range) -> Kinds:
@@ -96,6 +105,11 @@ def blocks(lock: str, pythons: range = range(RATTLER, NEWEST + 1)) -> list[Block
     return cut
 
 
+def without_hashes(lock: str) -> str:
+    """Leave the names, versions and markers of a lock."""
+    return "".join(re.sub(r"\s*\\?\s*--hash=\S+", "", block.text).rstrip(" \\\n") + "\n" for block in blocks(lock))
+
+
 def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Container[str] = ()) -> Iterator[Group]:
     """Yield what is resolved together.
 
@@ -125,7 +139,10 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
     if together:
         conda = str((content.get("base") or {}).get("kind")) == "conda"
         strange = "the base may bring it; name it in %s, if it does not" % asked_name("base") if conda else ""
-        yield Group(tuple(together), (*torch, *(roots(BASE) if BASE in texts else ())), pythons, strange=strange)
+        of_cpu = (components.value_at(content, ("pytorch", "cpu", "hashes")) or {}).values()
+        known = frozenset("--hash=" + digest for digests in of_cpu for digest in digests)
+        yield Group(
+            tuple(together), (*torch, *(roots(BASE) if BASE in texts else ())), pythons, strange=strange, known=known)
     alone = left_alone(content)
     for path in texts:
         if path in alone:
@@ -162,7 +179,8 @@ def deal(
 ) -> tuple[dict[str, str], list[str]]:
     """Give each lock of a group its part of what was resolved.
 
-    What is pinned as before keeps its text: files that an index got later are no change.
+    What is pinned as before keeps its text: files that an index got later are no change; a hash of none of its files
+    is one.
 
     Args:
         group: what was resolved.
@@ -173,6 +191,8 @@ def deal(
         The new texts by path, and the names of what was left out.
     """
     old = {block.pin: block for path in group.paths for block in blocks(before[path], group.pythons)}
+    foreign = {block.pin for block in found
+               if block.pin in old and not old[block.pin].hashes <= block.hashes | group.known}
     names = {block.name for block in old.values()} | {canonical(re.split(r"[\s=<>!~\[;]", root)[0])
                                                       for root in group.roots}
     new: dict[str, list[str]] = {path: [] for path in group.paths}
@@ -181,10 +201,12 @@ def deal(
         if group.strange and block.name not in names:
             left.append(block.name)
             continue
-        new[_home(block.name, group.paths)].append(old.get(block.pin, block).text)
+        kept = block if block.pin in foreign else old.get(block.pin, block)
+        new[_home(block.name, group.paths)].append(kept.text)
     # Where the pins are the same, so is the text, with the comments of whoever wrote some.
     same = {path for path, texts in new.items()
-            if _pins("".join(texts), group.pythons) == _pins(before[path], group.pythons)}
+            if _pins("".join(texts), group.pythons) == _pins(before[path], group.pythons)
+            and not foreign & _pins(before[path], group.pythons)}
     return {path: before[path] if path in same else "".join(texts) for path, texts in new.items()}, left
 
 
@@ -195,6 +217,9 @@ def changes(before: str, after: str) -> list[str]:
     for name in sorted({*was, *now}):
         if was.get(name) != now.get(name):
             found.append("%s %s -> %s" % (name, was.get(name, "(none)"), now.get(name, "(none)")))
+    hashes = {block.pin: block.hashes for block in blocks(before)}
+    found += ["%s %s: hashes that its index does not have" % (block.name, block.version) for block in blocks(after)
+              if not hashes.get(block.pin, block.hashes) <= block.hashes]
     return found or (["other machines or Pythons"] if before != after else [])
 
 
