@@ -129,7 +129,7 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
                          if line)
         return tuple(dict.fromkeys(block.name for block in blocks(texts[path])))
 
-    pythons = _pythons(content)
+    pythons = pythons_of(content)
     wheel = content.get("pytorch") or {}
     together = [BASE] if BASE in texts else []
     torch: list[str] = []
@@ -242,7 +242,7 @@ def _home(name: str, paths: Sequence[str]) -> str:
     return paths[0]
 
 
-def _pythons(content: Mapping[str, Any]) -> range:
+def pythons_of(content: Mapping[str, Any]) -> range:
     """Return the minor versions that a release may have: a conda base and an image have one."""
     under = content.get("base") or {}
     one = under.get("kind") in ("conda", "container")
