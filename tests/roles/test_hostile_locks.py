@@ -43,7 +43,7 @@ def cut(text):
      "is 2.13.0, and pytorch.lock has torch==2.12.0 (2026-11-20/pytorch.txt, line 1); correct one of the two."),
     ("base.txt", lambda text: text.replace("sha256:", "sha256:g", 1), "which is no sha256 of 64 hexadecimal digits."),
     ("tools.txt", cut, "(2026-11-20/tools.txt, line 1): the lock ends in the middle of "),
-    ("tools.txt", lambda text: "", "2026-11-20/tools.txt is empty; have it back from version control, or from bin/lock"),
+    ("tools.txt", lambda text: "", "2026-11-20/tools.txt is empty; have it back from version control, or from bin/"),
     ("tools.txt", lambda text: "--index-url https://mirror.example/simple\n" + text,
      "(2026-11-20/tools.txt, line 1): '--index-url https://mirror.example/simple' says where packages come from"),
     ("base.txt", lambda text: "-e git+https://a.example/x.git#egg=x\n" + text,
@@ -125,8 +125,8 @@ def test_an_index_that_serves_another_file_than_the_locked_one_is_told_with_the_
     make_wheel(place / "tiny", "tiny", "1.0", {"tiny/__init__.py": "raise SystemExit('somebody else')\n"})
     code, said = play_package(release, entry, lock, ansible_environment)
     assert code != 0
-    assert ("The file that the index has as tiny 1.0 is not the one that %s locks in line 2: nothing of it was installed; "
-            "find out who changed which of the two, and take the right file from another index" % lock) in said
+    assert ("The file that the index has as tiny 1.0 is not the one that %s locks in line 2: nothing of it was "
+            "installed; find out who changed which of the two, and take the right file from another" % lock) in said
     assert release.snapshot() == before and "tiny-1.0" not in release.installed()
     wheel.write_bytes(genuine)
     code, said = play_package(release, entry, lock, ansible_environment)

@@ -83,8 +83,8 @@ def known(tmp_path):
     place.file.write_text(RELEASE.replace(CPU, CPU[:-1] + ",\n  cpu: {index: %s/simple}}" % place.address)
                           + FACTS % {"repository": place.repository.as_uri(), "address": place.address})
     place.variables = {
-        "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": place.address + "/simple", "PIP_CERT": str(tmp_path / "own-ca.pem"),
-        "no_proxy": "localhost", "NO_PROXY": "localhost"}
+        "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": place.address + "/simple",
+        "PIP_CERT": str(tmp_path / "own-ca.pem"), "no_proxy": "localhost", "NO_PROXY": "localhost"}
     yield place
     server.shutdown()
     server.server_close()
@@ -102,10 +102,12 @@ def test_commits_and_checksums_are_filled_in_once_and_told_when_they_are_others(
     assert '  version: "4.0"\n  sha256: %s\n' % digest(known.served / "simple/mpi4py/mpi4py-4.0.tar.gz") in text
     assert "far-1.0.tar.gz\n    sha256: %s\n" % digest(known.served / "far-1.0.tar.gz") in text
     wheels = ["sha256:" + digest(known.served / "simple" / "torch" / name) for name in WHEELS]
-    assert "    hashes:\n      cp311:\n        - %s\n        - %s\n      cp312:\n        - %s\n" % tuple(wheels[:3]) in text
+    hashes = "    hashes:\n      cp311:\n        - %s\n        - %s\n      cp312:\n        - %s\n"
+    assert hashes % tuple(wheels[:3]) in text
     before = known.state()
     code, said = known.run(**known.variables)
-    assert code == 0 and said.endswith("All locks of one.yml are as they have to be.\n") and known.state() == before, said
+    assert code == 0 and said.endswith("All locks of one.yml are as they have to be.\n"), said
+    assert known.state() == before
     git(known.repository, "commit", "--quiet", "--allow-empty", "-m", "second")
     git(known.repository, "tag", "-f", "-a", "-m", "moved", "v2.0")
     code, said = known.run("--check", **known.variables)

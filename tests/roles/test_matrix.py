@@ -64,8 +64,9 @@ class Place:
 
     def run(self, do, *words):
         options = [] if do == "write" else ["--logs", self.logs, "--playbook", self.playbook]
-        done = subprocess.run([PROGRAM, do, self.matrix, *options, *words], env=self.environment, text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            [PROGRAM, do, self.matrix, *options, *words], env=self.environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
 
@@ -78,7 +79,8 @@ def test_what_releases_share_is_built_once_and_one_that_fails_keeps_no_other_fro
     assert place.run("write")[0] == 0
     code, said = place.run("rollout")
     assert code == 1, said
-    table = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.startswith("m-") and ": " not in line}
+    lines = [line.split() for line in said.splitlines() if line.startswith("m-") and ": " not in line]
+    table = {words[0]: words[1:] for words in lines}
     assert {name: words[2] for name, words in table.items()} == {
         "m-3.12-red": "done", "m-3.12-blue": "failed", "m-3.13-red": "done", "m-3.13-blue": "done"}
     assert place.count.read_text() == "once\n"
@@ -99,7 +101,8 @@ def test_a_plan_changes_nothing(place):
 
 
 def test_release_files_are_written_once_and_are_short(place):
-    place.matrix.write_text(place.matrix.read_text() + 'leave_out:\n  - {python: "3.13", colour: red, reason: it was}\n')
+    rule = 'leave_out:\n  - {python: "3.13", colour: red, reason: it was}\n'
+    place.matrix.write_text(place.matrix.read_text() + rule)
     code, said = place.run("write")
     assert code == 0 and said.count("Written: ") == 3 and "Left out: m-3.13-red, as it was\n" in said
     path = place.site / "releases" / "m-3.12-red.yml"
@@ -111,7 +114,7 @@ def test_release_files_are_written_once_and_are_short(place):
 
 @pytest.mark.parametrize(("change", "do", "said"), [
     (lambda place: None, "rollout", "m-3.12-red.yml; bin/matrix write "),
-    (lambda place: place.run("write") and (place.site / "releases" / "m-3.12-blue.yml").open("a").write("mpi4py: null\n"),
+    (lambda place: place.run("write") and (place.site / "releases" / "m-3.12-blue.yml").write_text("mpi4py: null\n"),
      "rollout", "m-3.12-blue.yml is not what the matrix says; bin/matrix write "),
     (lambda place: (place.site / "releases" / "m-3.13-red.yml").write_text("release: mine\n"), "write",
      "m-3.13-red.yml is there and not of this matrix; give one of the two another name."),
@@ -130,3 +133,18 @@ def test_what_cannot_be_begun_is_told_before_anything_is(place, change, do, said
     code, printed = place.run(do)
     assert code == 2 and printed.startswith("matrix: ") and said in printed and printed.count("\n") == 1, printed
     assert not place.logs.exists() and not place.count.exists()
+
+
+def test_a_mirror_gets_what_each_release_fetches_into_one_directory(place):
+    place.run("write")
+    place.playbook.write_text(
+        "- hosts: \"{{ torchstack_host }}\"\n  gather_facts: false\n  tasks:\n"
+        "    - ansible.builtin.copy: {dest: \"%s/{{ torchstack_release }}\", content: \"{{ release_file }}\"}\n"
+        % "{{ lookup('ansible.builtin.env', 'TORCHSTACK_MIRROR') }}")
+    to = place.root / "mirror"
+    to.mkdir()
+    code, said = place.run("mirror", "--to", to)
+    assert code == 0, said
+    assert {path.name: path.read_text() for path in to.iterdir()} == {
+        name: str(place.site / "releases" / (name + ".yml"))
+        for name in ("m-3.12-red", "m-3.12-blue", "m-3.13-red", "m-3.13-blue")}

@@ -42,6 +42,9 @@ class Places(NamedTuple):
         return " (line %d)" % (begin + line) if begin else ""
 
 
+NOWHERE = Places()
+
+
 def logical(lock: str) -> Iterator[tuple[int, str]]:
     """Yield the lines as pip joins them, without comments, with the number of the first of each."""
     held, begin = "", 0

@@ -75,7 +75,7 @@ def is_file_name(value: str) -> bool:
     return bool(_FILE.match(value))
 
 
-def problems(definition: object, source: str = "", places: Places = Places()) -> list[str]:
+def problems(definition: object, source: str = "", places: Places = lock_lines.NOWHERE) -> list[str]:
     """Find what is wrong with the locks, and versions that are not what is locked or tagged, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
@@ -96,7 +96,7 @@ def problems(definition: object, source: str = "", places: Places = Places()) ->
         *_contradictions(definition, locked, places), *lock_conflicts.conflicts(sound, places)))]
 
 
-def malformed(definition: MutableMapping[str, Any], source: str = "", places: Places = Places()) -> list[str]:
+def malformed(definition: MutableMapping[str, Any], source: str = "", places: Places = lock_lines.NOWHERE) -> list[str]:
     """Find the lines of locks that pip would refuse, as one sentence each; see :func:`problems`."""
     where = " in %s" % source if source else ""
     return ["'%s'%s%s: %s." % (lock.path, where, places.of(lock.path, lock.value, line), fault)

@@ -261,7 +261,7 @@ def _lock_problems(entry: dict[str, Any], path: str, places: lock_lines.Places |
             if places is None:
                 yield "has a %s in which %s" % (key, error)
             continue
-        where = (places or lock_lines.Places()).of("%s.%s" % (path, key), text, 1) if found else ""
+        where = (places or lock_lines.NOWHERE).of("%s.%s" % (path, key), text, 1) if found else ""
         if key == "requires" and canonical(entry["name"]) in [canonical(pin.name) for pin in found]:
             yield "is in its own requires; leave it to the entry's origin"
         if key != "lock":

@@ -65,7 +65,7 @@ class Group(NamedTuple):
     pythons: range
     alone: bool = False
     strange: str = ""
-    known: FrozenSet[str] = frozenset()
+    known: frozenset[str] = frozenset()
 
 
 def kinds(marker: str, pythons: range) -> Kinds:

@@ -63,7 +63,7 @@ def test_every_line_of_a_lock_is_judged_and_named_by_its_number_in_the_file():
 
 
 @pytest.mark.parametrize(("line", "what"), [
-    ("--index-url https://me:secret@a.example/simple", "'--index-url https://***@a.example/simple' says where packages"),
+    ("--index-url https://me:secret@a.example/simple", "'--index-url https://***@a.example/simple' says where"),
     ("--extra-index-url=https://a.example", "says where packages come from, which is for pip's configuration; remove"),
     ("-r other.txt", "'-r other.txt' reads another file; write here what is in it, each requirement with its hashes"),
     ("-e .", "'-e .' installs a tree that may change; make it an entry of packages, with repository and commit"),
