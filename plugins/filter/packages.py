@@ -11,19 +11,26 @@ from ansible.errors import AnsibleFilterError
 
 
 def package_problems(definition: object, source: str = "") -> list[str]:
-    """Find entries of ``packages`` that contradict themselves, another one or the rest of the release."""
+    """Find entries of ``packages`` and ``bundles`` that contradict themselves, others or the rest."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import bundles, packages
+
+    return [*packages.package_problems(definition, source), *bundles.problems(definition, source)]
+
+
+def planned_packages(entries: object, bundles: object = ()) -> list[dict[str, Any]]:
+    """Return the entries, and after them the bundles, with their defaults, build steps and what they install."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import bundles as of_bundles
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
 
-    return packages.package_problems(definition, source)
+    planned = packages.planned_packages(_mappings(entries))
+    return [*planned, *of_bundles.planned_bundles(_mappings(bundles), planned)]
 
 
-def planned_packages(entries: object) -> list[dict[str, Any]]:
-    """Return the entries with their defaults, their build steps and what they install."""
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages
-
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+def _mappings(entries: object) -> list[dict[str, Any]]:
+    """Return a list as it is. Raises AnsibleFilterError: it is none of mappings."""
+    if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, dict) for entry in entries):
         raise AnsibleFilterError("planned_packages: the entries are no list of mappings.")
-    return packages.planned_packages(entries)
+    return list(entries)
 
 
 def filled_variables(environment: object, words: object) -> dict[str, Any]:

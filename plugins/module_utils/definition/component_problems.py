@@ -52,5 +52,6 @@ def _not_of_an_image(definition: Mapping[str, Any]) -> list[str]:
     """List the dotted paths of what a container cannot have: the image has it, or does without."""
     pytorch = definition.get("pytorch")
     built = [row.key for row in components.COMPONENTS if row.optional]
-    return [key for key in ("toolchain", "cuda", "mpi", *built, "packages", "locks") if key in definition] + [
+    keys = ("toolchain", "cuda", "mpi", *built, "packages", "bundles", "locks")
+    return [key for key in keys if key in definition] + [
         "pytorch.%s" % key for key in (pytorch if isinstance(pytorch, dict) else {}) if key in OF_PYTORCHS_BUILD]

@@ -78,7 +78,7 @@ def has(definition: Mapping[str, Any], name: str) -> bool:
         return True
     word = re.compile(r"(?<![A-Za-z0-9])%s(?![A-Za-z0-9])" % re.escape(name).replace("_", "[-_.]"), re.IGNORECASE)
     installed = {key: value for key, value in definition.items() if key not in NOT_INSTALLED}
-    return any(word.search(rule.text) for rule in _texts(installed, "", "", {}))
+    return any(word.search(rule.text) for rule in _texts(installed, "", "", {}) if ".left_out." not in rule.path)
 
 
 def _by_words(rule: Rule) -> set[str]:

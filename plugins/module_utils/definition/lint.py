@@ -143,7 +143,8 @@ def _names(content: Mapping[str, Any]) -> dict[str, str]:
     """Return what sentences call by its name in a release file."""
     runtime = content.get("runtime")
     settings = runtime.get("settings") if isinstance(runtime, Mapping) else None
-    return {**names_in(content.get("packages"), "packages"), **names_in(settings, "runtime.settings")}
+    listed = {key: names_in(content.get(key), key) for key in ("packages", "bundles")}
+    return {**listed["packages"], **listed["bundles"], **names_in(settings, "runtime.settings")}
 
 
 def doubts(site: site_data.Site) -> list[str]:

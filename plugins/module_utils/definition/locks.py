@@ -68,6 +68,10 @@ def texts(content: object) -> Iterator[Text]:
         for key in LOCKS_OF_ONE:
             if isinstance(entry, MutableMapping) and isinstance(entry.get(key), str):
                 yield Text("packages[%d].%s" % (number, key), entry, key)
+    bundles = content.get("bundles")
+    for number, entry in enumerate(bundles if isinstance(bundles, list) else ()):
+        if isinstance(entry, MutableMapping) and isinstance(entry.get("lock"), str):
+            yield Text("bundles[%d].lock" % number, entry, "lock")
 
 
 def is_file_name(value: str) -> bool:

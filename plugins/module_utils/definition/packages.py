@@ -110,7 +110,7 @@ def package_problems(
     if not isinstance(definition, dict) or not isinstance(entries, list):
         return []
     found: list[str] = []
-    held = _held(definition)
+    elsewhere = held(definition)
     earlier: dict[str, str] = {}
     claimed: dict[str, str] = {}
     for number, entry in enumerate(entries):
@@ -121,10 +121,10 @@ def package_problems(
         key = canonical(entry["name"])
         if key in earlier:
             found.append("%s is there twice; keep one of the two entries." % who)
-        for name in _distributions(entry):
-            if name in held:
+        for name in distributions(entry):
+            if name in elsewhere:
                 found.append("%s would replace %s, which %s installs; remove it from one of the two." % (
-                    who, name, held[name]))
+                    who, name, elsewhere[name]))
             elif claimed.get(name, key) != key:
                 found.append("%s would install %s, and so does package '%s'; remove it from one of the two." % (
                     who, name, claimed[name]))
@@ -154,7 +154,7 @@ def planned_packages(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         full["step_needs"] = ["package-%s" % canonical(need) for need in full.get("needs", before)]
         full["kind"] = "wheel" if _is_wheel(full) else "tree" if "repository" in full else "archive"
         full["reports"] = full.get("version_reports", full["version"])
-        full["owns"] = {**_distributions(full), full["key"]: full["reports"]}
+        full["owns"] = {**distributions(full), full["key"]: full["reports"]}
         full["config_flags"] = [
             "--config-settings=%s=%s" % (name, value)
             for name, values in full["config_settings"].items()
@@ -175,34 +175,35 @@ def _is_wheel(entry: dict[str, Any]) -> bool:
     return "lock" in entry and not entry.get("source", False)
 
 
-def _pinned(lock: object) -> list[Pin]:
+def pinned(lock: object) -> list[Pin]:
+    """Return the pins of a lock; none of what cannot be read."""
     try:
         return pins(lock) if isinstance(lock, str) else []
     except ValueError:
         return []
 
 
-def _distributions(entry: dict[str, Any]) -> dict[str, str]:
+def distributions(entry: dict[str, Any]) -> dict[str, str]:
     """Return canonical names of all that an entry installs, its own first, with versions."""
     own = {canonical(entry["name"]): str(entry.get("version", ""))}
-    return {**own, **{canonical(pin.name): pin.version for pin in _pinned(entry.get("requires"))}}
+    return {**own, **{canonical(pin.name): pin.version for pin in pinned(entry.get("requires"))}}
 
 
-def _held(definition: dict[str, Any]) -> dict[str, str]:
+def held(definition: dict[str, Any]) -> dict[str, str]:
     """Return what the rest of the release installs: canonical name to the key that does."""
-    held: dict[str, str] = {}
+    found: dict[str, str] = {}
     for row in components.COMPONENTS:
         if row.distribution and row.key in definition:
-            held[canonical(row.distribution)] = row.key
+            found[canonical(row.distribution)] = row.key
     pytorch = definition.get("pytorch")
     if isinstance(pytorch, dict) and "source" in pytorch:
-        held["torch"] = "pytorch.source"
+        found["torch"] = "pytorch.source"
     for path in ("locks.base", "mpi.lock", "pytorch.lock", "pytorch.cuda_lock"):
         component, _dot, key = path.partition(".")
         section = definition.get(component)
-        for pin in _pinned(section.get(key) if isinstance(section, dict) else None):
-            held[canonical(pin.name)] = path
-    return held
+        for pin in pinned(section.get(key) if isinstance(section, dict) else None):
+            found[canonical(pin.name)] = path
+    return found
 
 
 def _entry_problems(entry: dict[str, Any], number: int, places: lock_lines.Places | None) -> Iterator[str]:

@@ -24,6 +24,7 @@ SIZE: Rule = {"pattern": "[0-9]+ *[KMGTkmgt]i?[Bb]?", "says": "a whole number wi
 FILE_NAME: Rule = {
     "pattern": "[A-Za-z0-9][A-Za-z0-9._+-]*", "says": "the name of a file in the central place, without a directory"}
 CAPABILITY: Rule = {"pattern": "[0-9]+[.][0-9]", "says": "a compute capability such as 8.0, in quotes"}
+MODULE: Rule = {"pattern": "[A-Za-z_]\\w*([.][A-Za-z_]\\w*)*", "says": "the name of a module"}
 LABEL: Rule = {"pattern": "[A-Za-z0-9][A-Za-z0-9._-]*", "says": "letters, digits, dots, dashes and underscores"}
 
 
@@ -52,7 +53,10 @@ RELEASE: dict[str, Rule] = {
     "packages[].archive": {"pattern": "[a-z]+://\\S+", "says": "an address such as https://example.org/a-1.0.tar.gz"},
     "packages[].index": INDEX,
     "packages[].unset[]": VARIABLE,
-    "packages[].imports[]": {"pattern": "[A-Za-z_]\\w*([.][A-Za-z_]\\w*)*", "says": "the name of a module"},
+    "packages[].imports[]": MODULE,
+    "bundles[].name": {
+        "pattern": "[a-z0-9]([a-z0-9-]*[a-z0-9])?", "says": "lower-case letters, digits and dashes, as 'science'"},
+    "bundles[].imports[]": MODULE,
 }
 """Of the keys that are no component's, by dotted path; ``[]`` stands for each element of a list."""
 

@@ -12,6 +12,7 @@ from ..patches.series import load_series
 from . import (
     amd_gpus,
     base,
+    bundles,
     component_problems,
     components,
     known_problems,
@@ -70,6 +71,7 @@ def problems(
         *toolchain.problems(content, source),
         *step_names.toolchain_problems(content, source),
         *packages.package_problems(content, source, places),
+        *bundles.problems(content, source),
         *locks.problems(content, source, places),
         *pytorch_build.problems(content, source),
         *amd_gpus.problems(content, source),

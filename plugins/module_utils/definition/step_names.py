@@ -7,17 +7,12 @@ from __future__ import annotations
 from typing import Any, Collection, Iterable, Mapping
 
 from ..core.near_names import nearest
-from . import components, packages, site_jobs, step_options
+from . import bundles, components, site_jobs, step_options
 
 
 def of_components(definition: Mapping[str, Any]) -> set[str]:
-    """Return the steps of the components and packages that a release has."""
-    entries = definition.get("packages")
-    named = [entry.get("name") for entry in (entries if isinstance(entries, list) else []) if isinstance(entry, dict)]
-    return {
-        *(step for row in components.present(definition) for step in row.steps),
-        *("package-" + packages.canonical(name) for name in named if isinstance(name, str)),
-    }
+    """Return the steps of the components, packages and bundles that a release has."""
+    return {*(step for row in components.present(definition) for step in row.steps), *bundles.steps(definition)}
 
 
 def of_jobs(definitions: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from . import components, packages, site_jobs, toolchain
+from . import bundles, components, site_jobs, toolchain
 
 FETCHES = "-source"
 """How the name of a component's step ends that only fetches, and so runs outside of the toolchain."""
@@ -61,17 +61,17 @@ def filled_options(given: Mapping[str, Any], context: Mapping[str, Any]) -> dict
 def toolchain_key(definition: Mapping[str, Any], step: str) -> str:
     """Find the name by which a release file's toolchain and a site's jobs speak of a step.
 
-    A package's steps are ``package-<name>``, that with ``-fetch`` and ``-wheel``. Empty for one on the machine itself.
+    A package's steps are ``package-<name>``, that with ``-fetch`` and ``-wheel``; a bundle's begin with ``bundle-``.
+    Empty for one on the machine itself.
     """
     if step in OF_PYTORCH and not (definition.get("pytorch") or {}).get("source"):
         return ""
     if any(step in row.steps for row in components.COMPONENTS):
         return "" if step.endswith(FETCHES) else step
-    if not step.startswith(_PACKAGE):
+    if not step.startswith((_PACKAGE, bundles.STEP)):
         return ""
     # The name of a package itself may end like that of a step.
-    named = {_PACKAGE + packages.canonical(str(entry.get("name"))) for entry in definition.get("packages") or []}
-    if step in named:
+    if step in bundles.steps(definition):
         return step
     if step.endswith("-fetch"):
         return ""

@@ -12,8 +12,8 @@ import re
 import shlex
 from typing import Any, Iterable, Mapping, Sequence
 
-from . import components
-from .packages import canonical, texts
+from . import bundles, components
+from .packages import texts
 
 FORMS = (
     "an entry is a module to load, '-name' for one to unload, or {swap: [name, other]} for one to load in place of "
@@ -196,7 +196,7 @@ def unknown_steps(definition: Mapping[str, Any]) -> list[str]:
     """Find the steps that a toolchain speaks of and that the release does not have."""
     named = (definition.get("toolchain") or {}).get("steps") or {}
     known = {step for row in components.COMPONENTS if row.key in definition for step in row.steps}
-    known |= {"package-" + canonical(str(entry.get("name"))) for entry in definition.get("packages") or []}
+    known |= bundles.steps(definition)
     return [name for name in named if name not in known]
 
 

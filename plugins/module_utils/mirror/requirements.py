@@ -9,7 +9,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 
 from ..core.errors import StackError
 from ..core.interpreter import glibc, outside
-from ..definition import container, packages
+from ..definition import bundles, container, packages
 from ..definition.base import CONDA
 from ..definition.nccl_compatibility import repository_name
 from . import markers
@@ -114,6 +114,8 @@ def needs_of(definition: Mapping[str, Any], machine: Interpreter, mpi_wheel: boo
     venv = asked.section("base").get("venv") or {}
     plain += asked.locked(str(venv.get("lock") or ""), "base.venv.lock", ANY, "")
     plain += asked.repositories()
+    for bundle in bundles.entries(definition):
+        plain += asked.locked(str(bundle.get("lock") or ""), "bundle %s" % bundle["name"], WHEEL, "")
     problems: list[str] = []
     for entry in packages.planned_packages(list(definition.get("packages") or [])):
         plain += asked.package(entry)

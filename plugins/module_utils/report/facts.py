@@ -22,6 +22,7 @@ from ..core.lenient_json import (
     texts,
     whole,
 )
+from ..definition.bundles import entries, planned_bundles
 from ..release.records import subject_of
 from ..steps.outcome import Outcome, describe_outcome
 from . import acceptance, nodes, partitions
@@ -54,7 +55,8 @@ def compile_facts(records: Records, resolved: Mapping[str, Any] | None) -> dict[
         "schema": SCHEMA, "release": _describe_release(records, resolved), "versions": list_versions(records, resolved),
         "packages": [
             acceptance.select_texts(entry, "name", "version", "licence")
-            for entry in mappings(mapping(resolved.get("definition")).get("packages"))
+            for entry in [*mappings(mapping(resolved.get("definition")).get("packages")),
+                          *planned_bundles(entries(resolved.get("definition")))]
         ],
         "patches": _describe_patches(records, resolved),
         "known_problems": [

@@ -50,6 +50,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("release", type=pathlib.Path, help="the release file")
     found.add_argument("--upgrade", action="append", default=[], metavar="NAME", help="a package to renew, repeatable")
     found.add_argument("--upgrade-all", action="store_true", help="renew all packages")
+    found.add_argument("--only", action="append", default=[], metavar="KEY",
+                       help="a lock to make, by its key or the begin of it, such as bundles; repeatable")
     found.add_argument("--check", action="store_true", help="change nothing; tell whether a lock would change")
     found.add_argument("--split", action="store_true", help="only move the release file's locks into files beside it")
     return found
@@ -61,7 +63,7 @@ def main(words: Sequence[str]) -> int:
     try:
         if arguments.split:
             return split_up(arguments.release, arguments.check)
-        return renew(read(arguments.release), arguments.upgrade, arguments.upgrade_all, arguments.check)
+        return renew(read(arguments.release), arguments.upgrade, arguments.upgrade_all, arguments.check, arguments.only)
     except (LockError, uv.UvError, ValueError) as error:
         print("lock: %s" % error, file=sys.stderr)
         return FAILED
@@ -85,13 +87,18 @@ def read(path: pathlib.Path) -> Release:
     asked = {}
     for key, name in files.items():
         beside = (path.parent / name).with_suffix(".in")
+        if beside.is_file() and key.startswith("bundles["):
+            raise LockError("The release file itself says what %s is made of, under packages; remove %s." % (
+                name, beside))
         if beside.is_file():
             asked[key] = beside.read_text(encoding="utf-8")
     return Release(path, content, files, asked, inherited & set(files), frozenset(lines) - inherited)
 
 
-def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bool) -> int:
-    """Make all locks anew, and write those that change, after all of them are there.
+def renew(
+    release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bool, only: Sequence[str] = ()
+) -> int:
+    """Make all locks anew, or ``only`` those whose keys begin so; write those that change, after all are there.
 
     Raises UvError, LockError, ValueError: one cannot be made, and none was written.
     """
@@ -102,22 +109,29 @@ def renew(release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bo
     if strange:
         raise LockError("No lock of %s has '%s'; a package that is new goes into a file such as base.in." % (
             release.path.name, strange[0]))
+    unknown = [key for key in only if not any(path.startswith(key) for path in before)]
+    if unknown:
+        raise LockError("No lock of %s has a key that begins with '%s'; there are %s." % (
+            release.path.name, unknown[0], ", ".join(sorted(before))))
     program, after = uv.program(), {}
     for group in groups.groups(release.content, release.asked, release.lock_files):
-        if release.inherited.issuperset(group.paths):
+        if release.inherited.issuperset(group.paths) or (only and not group.paths[0].startswith(tuple(only))):
             continue
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
         # Without hashes, as uv would give those of a held version back as they are, right or wrong.
         held = groups.without_hashes("".join(before[path] for path in group.paths))
-        resolved = groups.blocks(uv.resolve(program, group, held, upgrade, upgrade_all), group.pythons)
+        resolved = groups.resolved_blocks(group, uv.resolve(program, group, held, upgrade, upgrade_all))
         found, left = groups.deal(group, before, resolved)
         after.update(found)
+        # What is resolved later has to fit to it.
+        for lock in locks.texts(release.content):
+            lock.put(found.get(lock.path, lock.value))
         for name in left:
             print("  left out: %s, as %s" % (name, group.strange))
     left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
     for path, reason in {**groups.left_alone(release.content), **left_alone}.items():
         print("Left as it is: %s, as %s." % (release.lock_files[path], reason))
-    return _tell_and_write(release, before, after, look_up(release), check)
+    return _tell_and_write(release, before, after, [] if only else look_up(release), check)
 
 
 def look_up(release: Release) -> list[tuple[facts.Wanted, facts.Value]]:

@@ -11,6 +11,8 @@ from typing import Any, Container, FrozenSet, Iterator, Mapping, NamedTuple, Seq
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components, locks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical, requirements
 
+from .around import Around, around, names, own, without_comments
+
 BASE, TORCH, OF_CUDA = "locks.base", "pytorch.lock", "pytorch.cuda_lock"
 RATTLER = 10
 """The oldest minor version of Python 3 that makes a conda base, whatever Python is in it."""
@@ -58,6 +60,7 @@ class Group(NamedTuple):
         alone: whether what the roots need is left out.
         strange: why what was not locked before is not taken in; empty where it is.
         known: hashes that the release has from elsewhere, which are right though the index does not have them.
+        around: what a bundle has to fit to; None for anything else.
     """
 
     paths: tuple[str, ...]
@@ -66,6 +69,7 @@ class Group(NamedTuple):
     alone: bool = False
     strange: str = ""
     known: frozenset[str] = frozenset()
+    around: Around | None = None
 
 
 def kinds(marker: str, pythons: range) -> Kinds:
@@ -119,6 +123,8 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
             what it has.
         files: the paths of locks that are files, also where nothing is in them yet.
 
+    Bundles come last, and fit to what ``content`` has then: who renews a lock before puts it there.
+
     Raises ValueError: a lock cannot be read.
     """
     texts = {lock.path: lock.value for lock in locks.texts(content) if lock.value or lock.path in files}
@@ -150,8 +156,24 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
         if path.startswith("packages["):
             pinned = ["%s==%s" % (block.name, block.version) for block in blocks(texts[path])]
             yield Group((path,), tuple(pinned), pythons, alone=True)
-        elif path not in (BASE, TORCH, OF_CUDA):
+        elif path not in (BASE, TORCH, OF_CUDA) and not path.startswith("bundles["):
             yield Group((path,), roots(path), range(RATTLER, NEWEST + 1) if path == "locks.conda" else pythons)
+    for number, entry in enumerate(content.get("bundles") or []):
+        left = names(list(entry.get("left_out") or {}))
+        wanted = tuple(text for text in entry["packages"] if not names([text]) & left)
+        yield Group(("bundles[%d].lock" % number,), wanted, pythons, around=around(content, number))
+
+
+def resolved_blocks(group: Group, text: str) -> list[Block]:
+    """Cut what uv resolved for a group into its requirements; for a bundle, those that are its own."""
+    found = blocks(text, group.pythons)
+    if group.around is None:
+        return found
+    texts: dict[str, str] = {}
+    for block in found:
+        texts[block.name] = texts.get(block.name, "") + block.text
+    mine = own(texts, names(group.roots), group.around.given)
+    return [block._replace(text=without_comments(block.text)) for block in found if block.name in mine]
 
 
 def left_alone(content: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ OF_CONDA = (("version: 6", "pixi.lock"), ("metadata:", "conda-lock.yml"), ("", "
 
 OF_A_PACKAGE = {"lock": "", "requires": "-requires", "build_requires": "-build"}
 _PACKAGE = re.compile(r"packages\[(\d+)\]\.(\w+)")
+_BUNDLE = re.compile(r"bundles\[(\d+)\]\.lock")
 _BLOCK = re.compile(r"[|>][-+0-9]*")
 
 
@@ -84,4 +85,7 @@ def _file_name(path: str, value: str, content: Mapping[str, Any]) -> str:
     if of_package:
         name = content["packages"][int(of_package.group(1))]["name"]
         return "packages/%s%s.txt" % (name, OF_A_PACKAGE[of_package.group(2)])
+    of_bundle = _BUNDLE.fullmatch(path)
+    if of_bundle:
+        return "bundles/%s.txt" % content["bundles"][int(of_bundle.group(1))]["name"]
     return NAMES[path]

@@ -16,6 +16,7 @@ from typing import Sequence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config
 
+from .around import Around
 from .groups import Group
 
 _UNREACHED = re.compile(r"(?i)failed to (fetch|download)|error sending request|connection|dns|UnknownIssuer|timed out")
@@ -51,14 +52,28 @@ def resolve(uv: str, group: Group, before: str, upgrade: Sequence[str], upgrade_
         asked.write_text("".join(root + "\n" for root in group.roots), encoding="utf-8")
         out.write_text(before, encoding="utf-8")
         options = ["--no-deps"] if group.alone else []
+        options += ["--no-annotate"] if group.around is None else _fitting(pathlib.Path(place), group.around)
         options += ["--upgrade"] if upgrade_all else [word for name in upgrade for word in ("--upgrade-package", name)]
         options += ["--python-version", "3.%d" % group.pythons[0], "--output-file", str(out)]
         words = [uv, "pip", "compile", "--quiet", "--no-config", "--universal", "--generate-hashes", "--no-header",
-                 "--no-annotate", *options, str(asked)]
+                 *options, str(asked)]
         done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment())
         if done.returncode:
             raise UvError(_sentence(group, done.stderr))
         return out.read_text(encoding="utf-8")
+
+
+def _fitting(place: pathlib.Path, rest: Around) -> list[str]:
+    """Write what a bundle has to fit to; the options that name it, and that what is not there as a wheel is no choice.
+
+    The comments, which are wanted here, tell what needs a package.
+    """
+    options = ["--only-binary", ":all:"]
+    for option, texts in (("--constraints", rest.constraints), ("--excludes", rest.excluded)):
+        path = place / (option.strip("-") + ".txt")
+        path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+        options += [option, str(path)]
+    return options
 
 
 def environment() -> dict[str, str]:

@@ -39,7 +39,8 @@ def test_a_series_of_the_sites_own_is_taken_for_the_roles(found, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_told_with_those_that_are():
-    with pytest.raises(RefusedError, match=r"release file .*/nothing.yml. Site local has 2026-11-20, 2026-11-20-cuda"):
+    known = "2026-11-20, 2026-11-20-bundles, 2026-11-20-cuda"
+    with pytest.raises(RefusedError, match=r"release file .*/nothing.yml. Site local has " + known):
         define({"path": RELEASES / "nothing.yml", "site": "local"})
 
 

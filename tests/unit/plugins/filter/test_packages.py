@@ -19,6 +19,16 @@ def test_packages_are_judged_and_planned():
     assert FILTERS["planned_packages"]([ENTRY])[0]["step"] == "package-tiny"
 
 
+def test_bundles_are_judged_and_planned_after_the_packages():
+    bundle = {"name": "science", "packages": ["scipy"], "lock": "scipy==1.17 --hash=sha256:%s" % ("0" * 64)}
+    assert FILTERS["package_problems"]({"packages": [ENTRY], "bundles": [bundle]}, "r.yml") == []
+    assert FILTERS["package_problems"]({"bundles": [dict(bundle, packages=["numpy"])]}, "r.yml") == [
+        "Bundle 'science' in r.yml asks for numpy, which its lock does not have; make the lock with bin/lock."]
+    assert [one["step"] for one in FILTERS["planned_packages"]([ENTRY], [bundle])] == ["package-tiny", "bundle-science"]
+    with pytest.raises(AnsibleFilterError, match="no list of mappings"):
+        FILTERS["planned_packages"]([ENTRY], ["science"])
+
+
 def test_entries_of_another_shape_are_an_error_of_the_filter():
     for entries in (None, {}, ["tiny"]):
         with pytest.raises(AnsibleFilterError, match="no list of mappings"):

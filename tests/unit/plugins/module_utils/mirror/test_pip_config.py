@@ -56,9 +56,8 @@ def test_an_interpreter_without_pip_needs_an_index_to_be_configured(tmp_path):
 
 def test_an_interpreter_without_pip_is_asked_by_the_pip_of_its_virtual_environments(tmp_path):
     python = tmp_path / "python"
-    python.write_text(
-        "#!/bin/sh\n[ \"$2\" != pip ] || { echo 'No module named pip' >&2; exit 1; }\n"
-        "exec %s \"$@\"\n" % sys.executable)
+    refused = "[ \"$2\" != pip ] || { echo 'No module named pip' >&2; exit 1; }"
+    python.write_text("#!/bin/sh\n%s\nexec %s \"$@\"\n" % (refused, sys.executable))
     python.chmod(0o755)
     assert pip_config.read({"PIP_CONFIG_FILE": os.devnull}, python=str(python)) == pip_config.read(
         {"PIP_CONFIG_FILE": os.devnull})

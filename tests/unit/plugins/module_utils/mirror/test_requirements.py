@@ -148,3 +148,8 @@ def test_what_is_installed_on_top_of_an_image_is_for_the_images_python():
 def test_a_lock_that_cannot_be_read_is_said(lock):
     with pytest.raises(StackError, match=r"^In locks\.base, '"):
         needs(locks={"base": lock})
+
+
+def test_the_wheels_of_a_bundle_are_needed_for_it_one_by_one():
+    found = named(needs(bundles=[{"name": "science", "packages": ["scipy"], "lock": pin("scipy") + pin("six")}]).plain)
+    assert [(found[name].who, found[name].form) for name in ("scipy", "six")] == [("bundle science", "wheel")] * 2

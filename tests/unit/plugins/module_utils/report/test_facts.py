@@ -62,6 +62,15 @@ def test_a_release_of_which_nothing_is_known_is_said_to_be_that(root):
     assert [found[key] for key in ("acceptance", "sweep", "health", "libraries", "imports", "modulefile")] == [None] * 6
 
 
+def test_a_bundle_is_listed_among_the_packages_with_how_many_it_has(root):
+    lock = "scipy==1.17 --hash=sha256:%s\nsix==1 --hash=sha256:%s\n" % ("0" * 64, "1" * 64)
+    resolved = {"definition": {"packages": [{"name": "timm", "version": "1.0", "licence": "MIT"}],
+                               "bundles": [{"name": "science", "packages": ["scipy"], "lock": lock}]}}
+    assert facts(root, resolved)["packages"] == [
+        {"name": "timm", "version": "1.0", "licence": "MIT"},
+        {"name": "bundle science", "version": "with 2 packages", "licence": ""}]
+
+
 def test_a_release_is_accepted_when_this_state_of_it_has_passed(root):
     freeze(root)
     accept(root)

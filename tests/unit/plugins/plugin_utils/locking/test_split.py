@@ -73,3 +73,10 @@ def test_a_lock_in_quotes_over_several_lines_is_left_to_its_writer():
     text = 'locks:\n  base: "pip==1\n    wheel==2"\n'
     with pytest.raises(ValueError, match=r"'locks.base' goes over several lines and is no block"):
         split(text, yaml.safe_load(text), "a")
+
+
+def test_the_lock_of_a_bundle_gets_a_file_of_its_name():
+    text = "bundles:\n  - name: science\n    lock: |\n      scipy==1 --hash=sha256:%s\n" % ("0" * 64)
+    found = split(text, yaml.safe_load(text), "a")
+    assert found.text == "bundles:\n  - name: science\n    lock: a/bundles/science.txt\n"
+    assert list(found.files) == ["a/bundles/science.txt"]
