@@ -23,6 +23,7 @@ READS_rollout := RELEASE SITE ARGS $(READS_env)
 READS_plan := $(READS_rollout)
 READS_lint-site := $(READS_rollout)
 READS_mirror := TO $(READS_rollout)
+READS_matrix := MATRIX DO TO ARGS $(READS_env)
 READS_verify := PREFIX $(READS_rollout)
 READS_rehearse := RELEASE SITE ARGS REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES $(READS_env)
 READS_rehearse-down := ARGS REHEARSAL_NAME $(READS_env)
@@ -51,7 +52,7 @@ ifneq ($(and $(SITE),$(filter SITE,$(READ))),)
   endif
 endif
 
-.PHONY: help env rollout plan lint-site mirror verify rehearse rehearse-down clean
+.PHONY: help env rollout plan lint-site mirror matrix verify rehearse rehearse-down clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +85,10 @@ lint-site: env ## Find all mistakes in the data of SITE and in its release files
 mirror: env ## Fetch all that RELEASE of SITE needs into the directory TO, for rollouts without network.
 	@if [ -z "$(TO)" ]; then echo "Say where the mirror goes: make mirror TO=/path/to/mirror [RELEASE=2026-11-20] [SITE=local]"; exit 2; fi
 	TORCHSTACK_MIRROR="$(abspath $(TO))" PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook playbooks/mirror.yml $(if $(SITE),-e torchstack_host=$(SITE)) $(RELEASE_ARGUMENTS) $(ARGS)
+
+matrix: env ## Roll out the releases of the file MATRIX one after another; or DO=write, plan, mirror with TO.
+	@if [ -z "$(MATRIX)" ]; then echo "Say which: make matrix MATRIX=inventories/local/matrices/cpu.yml [DO=plan]"; exit 2; fi
+	PATH="$(abspath $(VENV))/bin:$$PATH" bin/matrix $(or $(DO),rollout) "$(MATRIX)" $(if $(TO),--to "$(TO)") -- $(ARGS)
 
 rehearse: $(if $(SITE),env) ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
 	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi

@@ -28,6 +28,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.follow impo
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs import took_over
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import parse_snapshot, poll_command
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.progress import OFTEN, SELDOM
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.lock_places import mismatch
 
 display = Display()
 
@@ -49,12 +50,20 @@ BRIEF_CALLBACK = "hpcml.torchstack.steps"
 PLAN_FACT = "torchstack_planned"
 """Name of the fact by which, in check mode, a step tells later ones and the summary what it would do."""
 
+LOCKS_FACT = "release_lock_files"
+"""Name of the fact with the paths of the release's locks, which the role release sets."""
 
-def said_once(result):
-    """Return the result of a failure with its whole message, which ends with the remedy; see :func:`.in_short`."""
+
+def said_once(result, task_vars):
+    """Return the result of a failure with its whole message, which ends with the remedy; see :func:`.in_short`.
+
+    It begins with the lock that is not what was fetched, which only the control node has in files.
+    """
     if "told" not in result:
         return result
-    return {key: value for key, value in dict(result, msg=result["told"]).items() if key not in ("told", "remedy")}
+    lock = mismatch(result["told"], (task_vars.get(LOCKS_FACT) or {}).values())
+    message = "%s\n%s" % (lock, result["told"]) if lock else result["told"]
+    return {key: value for key, value in dict(result, msg=message).items() if key not in ("told", "remedy")}
 
 
 class ActionModule(ActionBase):
@@ -86,13 +95,13 @@ class ActionModule(ActionBase):
         if first.get("state") != "running":
             self.show_cancelled(first)
             self.show_taken_over(first)
-            return said_once(first)
+            return said_once(first, task_vars or {})
         kept = {key: first[key] for key in ("attached", "resumed", "diff", "invocation") if key in first}
         query = {key: arguments[key] for key in QUERY_OPTIONS if key in arguments}
         result = self.follow(first, dict(query, follow=first["nonce"]), task_vars)
         self.show_taken_over(result)
         warnings = [*first.get("warnings", []), *result.get("warnings", [])]
-        return said_once(dict(result, **kept, **({"warnings": warnings} if warnings else {})))
+        return said_once(dict(result, **kept, **({"warnings": warnings} if warnings else {})), task_vars or {})
 
     def arguments(self):
         """Return the module's options: those of the task, and what it leaves to the context of its release."""

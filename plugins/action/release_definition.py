@@ -56,4 +56,5 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
         records = dict(records, record=files.parse_record(records.get("content")))
         found = recorded.compare(found, content, records, str(options.get("checksums") or ""))
         refuse([recorded.refusal(found, records, name, str(path))])
-    return dict(found._asdict(), series_directories=directories)
+    lock_files = {key: str(path.parent / name) for key, name in read.lock_files.items()}
+    return dict(found._asdict(), series_directories=directories, lock_files=lock_files)

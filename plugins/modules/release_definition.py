@@ -83,6 +83,12 @@ digest:
     frozen. Of a release that was frozen with its title, the digest that it was frozen with.
   returned: success, unless O(only) is given
   type: str
+lock_files:
+  description: The file on the control node of each lock that is one, by the dotted path of its key. No digest depends
+    on it.
+  returned: success, unless O(only) is given
+  type: dict
+  sample: {locks.base: /home/stacks/mysite/releases/2026-11-20/base.txt}
 known_problems:
   description: What is known to be wrong with the release, a line of text each. No digest depends on it.
   returned: success

@@ -38,6 +38,9 @@ def fill_in(
         path = release_file.parent / name
         try:
             text.put("" if new and not path.exists() else path.read_text(encoding="utf-8"))
+            if not new and not text.value.strip():
+                raise ValueError("%s, and %s is empty; have it back from version control, or from bin/lock." % (
+                    named, path))
         except OSError as error:
             raise ValueError("%s, and %s cannot be read: %s." % (named, path, error.strerror)) from error
         except UnicodeDecodeError as error:

@@ -172,3 +172,29 @@ def test_the_whole_of_a_release_is_shown_with_the_names_of_its_locks(derived):
                           env={**os.environ, "PATH": path})
     assert "release: two\n" in done.stdout and "base: one/base.txt\n" in done.stdout
     assert "tools: two/tools.txt\n" in done.stdout and "extends" not in done.stdout
+
+
+def test_a_hash_that_no_index_has_is_told_and_made_right(place):
+    place.run()
+    lock = place.locks / "base.txt"
+    right = lock.read_text()
+    lock.write_text(re.sub("[0-9a-f]{64}", "0" * 64, right))
+    code, said = place.run("--check")
+    assert code == 1 and "one/base.txt:\n  ndarray 1.0: hashes that its index does not have\nWould change: 1 of" in said
+    assert place.run()[0] == 0 and lock.read_text() == right
+    lock.write_text(right.rstrip("\n") + " \\\n    --hash=sha256:%s\n" % ("0" * 64))
+    assert place.run("--check")[0] == 1, "one right hash does not make another one right"
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda text: text.split()[0] + "\n", "'locks.base' in one.yml (one/base.txt, line 1): 'ndarray' has no hash;"),
+    (lambda text: text[:-10], "(one/base.txt, line 1): the lock ends in the middle of 'ndarray==1.0'; have what"),
+    (lambda text: "--index-url https://a.example\n" + text, "(one/base.txt, line 1): '--index-url https://a.example'"),
+])
+def test_a_lock_that_pip_would_refuse_is_not_renewed(place, change, said):
+    place.run()
+    lock = place.locks / "base.txt"
+    lock.write_text(change(lock.read_text()))
+    before = place.state()
+    code, printed = place.run()
+    assert code == 2 and said in printed and printed.count("\n") == 1 and place.state() == before, printed

@@ -53,6 +53,8 @@ def make(*words, **environment):
     (["lint-site", "RELEASE=2026-11-21"], "playbooks/lint.yml -e torchstack_host=local " + RELEASE),
     (["mirror", "TO=/m", "RELEASE=2026-11-21", "SITE=lumi"], "playbooks/mirror.yml -e torchstack_host=lumi " + RELEASE),
     (["verify", "RELEASE=2026-11-21", "SITE=polaris"], 'bin/verify "/nowhere/2026-11-21"'),
+    (["matrix", "MATRIX=m/cpu.yml"], 'bin/matrix rollout "m/cpu.yml" --'),
+    (["matrix", "MATRIX=m/cpu.yml", "DO=mirror", "TO=/m", "ARGS=-v"], 'bin/matrix mirror "m/cpu.yml" --to "/m" -- -v'),
     (["verify", "PREFIX=/usr"], 'bin/verify "/usr"'),
 ])
 def test_release_and_site_mean_the_same_behind_every_target(words, expected, venv):

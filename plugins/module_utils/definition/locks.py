@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping, MutableMapping, NamedTuple
 
-from . import components
+from . import components, lock_conflicts, lock_lines
+from .lock_lines import Places
 from .packages import LOCKS_OF_ONE, Pin, canonical, pins
 
 LOCKS: tuple[components.Keys, ...] = (
@@ -78,10 +79,7 @@ def is_file_name(value: str) -> bool:
     return bool(_FILE.match(value))
 
 
-def problems(
-    definition: object, source: str = "", lines: Mapping[str, int] | None = None,
-    files: Mapping[str, str] | None = None,
-) -> list[str]:
+def problems(definition: object, source: str = "", places: Places = lock_lines.NOWHERE) -> list[str]:
     """Find what is wrong with the locks, and versions that are not what is locked or tagged, as one sentence each.
 
     Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
@@ -89,34 +87,38 @@ def problems(
     Args:
         definition: a release file's data, as written.
         source: the file that the sentences name.
-        lines: the lines of its keys, by their dotted paths.
-        files: those that locks were read from, likewise.
+        places: of the locks.
     """
-    if not isinstance(definition, Mapping):
+    if not isinstance(definition, MutableMapping):
         return []
     where = " in %s" % source if source else ""
-    found, locked = [], {}
-    for keys in LOCKS:
-        text = components.value_at(definition, keys)
-        if isinstance(text, str):
-            path = ".".join(keys)
-            faults = list(_faults(text))
-            file = (files or {}).get(path, "")
-            # The text of a block begins in the line below its key.
-            begin = (lines or {}).get(path, 0) if "\n" in text else 0
-            for line, fault in faults:
-                place = " (%s, line %d)" % (file, line) if file else " (line %d)" % (begin + line) if begin else ""
-                found.append("'%s'%s%s: %s." % (path, where, place, fault))
-            if not faults:
-                locked[path] = pins(text)
-    return [*found, *("'%s'%s %s." % (path, where, trouble) for path, trouble in _contradictions(definition, locked))]
+    found = malformed(definition, source, places)
+    sound = {lock.path: lock.value for lock in texts(definition)
+             if lock.path != ".".join(OF_CONDA) and not any(_faults(lock.value))}
+    locked = {path: pins(text) for path, text in sound.items()}
+    return [*found, *("'%s'%s %s." % (path, where, trouble) for path, trouble in (
+        *_contradictions(definition, locked, places), *lock_conflicts.conflicts(sound, places)))]
+
+
+def malformed(definition: MutableMapping[str, Any], source: str = "", places: Places = lock_lines.NOWHERE) -> list[str]:
+    """Find the lines of locks that pip would refuse, as one sentence each; see :func:`problems`."""
+    where = " in %s" % source if source else ""
+    return ["'%s'%s%s: %s." % (lock.path, where, places.of(lock.path, lock.value, line), fault)
+            for lock in texts(definition) if lock.path != ".".join(OF_CONDA)
+            for line, fault in _faults(lock.value)]
 
 
 def _faults(lock: str) -> Iterator[tuple[int, str]]:
     """Yield each line of a lock that pip would refuse, from 1, with what is the matter."""
-    requirements = list(_logical(lock))
+    requirements = list(lock_lines.logical(lock))
+    cut = lock_lines.cut_off(lock)
     for (number, text), (_next, following) in zip(requirements, [*requirements[1:], (0, "")]):
-        if text.startswith("--hash"):
+        if text.startswith("--hash") and number != requirements[0][0]:
+            continue
+        if cut and not following:
+            yield number, (
+                "the lock ends in the middle of '%s'; have what was cut off back from version control, "
+                "or from bin/lock" % cut)
             continue
         try:
             pins(text)
@@ -127,31 +129,18 @@ def _faults(lock: str) -> Iterator[tuple[int, str]]:
                 yield number, str(error)
 
 
-def _logical(lock: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines as pip joins them, without comments, with the number of the first of each."""
-    held, begin = "", 0
-    for number, line in enumerate(lock.splitlines(), 1):
-        begin = begin or number
-        if line.endswith("\\"):
-            held += line[:-1] + " "
-            continue
-        text = re.sub(r"(^|\s)#.*", "", held + line).strip()
-        if text:
-            yield begin, text
-        held, begin = "", 0
-    if held.strip():
-        yield begin, held.strip()
-
-
-def _contradictions(definition: Mapping[str, Any], locked: Mapping[str, list[Pin]]) -> Iterator[tuple[str, str]]:
+def _contradictions(
+    definition: Mapping[str, Any], locked: Mapping[str, list[Pin]], places: Places
+) -> Iterator[tuple[str, str]]:
     version = components.value_at(definition, ("pytorch", "version"))
     if "pytorch.lock" in locked and locked["pytorch.lock"] and isinstance(version, str):
         torch = [pin.version for pin in locked["pytorch.lock"] if canonical(pin.name) == "torch"]
         if not torch:
             yield "pytorch.lock", "does not have torch; add its requirement with its hashes"
         elif version not in {one.partition("+")[0] for one in torch}:
-            yield "pytorch.version", "is %s, and pytorch.lock has torch==%s; correct one of the two" % (
-                version, torch[0])
+            text = str(components.value_at(definition, ("pytorch", "lock")))
+            yield "pytorch.version", "is %s, and pytorch.lock has torch==%s%s; correct one of the two" % (
+                version, torch[0], places.of("pytorch.lock", text, lock_lines.line_of(text, "torch", torch[0])))
     for keys, tag_keys in TAGGED:
         given, tag = (components.value_at(definition, path) for path in (keys, tag_keys))
         tagged = _TAG.match(tag) if isinstance(tag, str) else None

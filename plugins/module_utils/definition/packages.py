@@ -8,7 +8,7 @@ import copy
 import re
 from typing import Any, Iterator, NamedTuple
 
-from . import components
+from . import components, lock_lines
 
 DEFAULTS: dict[str, Any] = {
     "source": False,
@@ -84,7 +84,7 @@ def requirements(lock: str) -> list[Requirement]:
             continue
         match = _REQUIREMENT.match(text)
         if match is None:
-            raise ValueError("'%s' is not pinned; write name==version --hash=sha256:..." % text[:80])
+            raise ValueError(lock_lines.foreign(text))
         hashes = match.group("hashes").split()
         if not hashes:
             raise ValueError("'%s' has no hash; give it its --hash=sha256" % match.group("name"))
@@ -98,10 +98,13 @@ def requirements(lock: str) -> list[Requirement]:
     return found
 
 
-def package_problems(definition: object, source: str = "") -> list[str]:
+def package_problems(
+    definition: object, source: str = "", places: lock_lines.Places | None = None
+) -> list[str]:
     """Find entries of ``packages`` that contradict themselves, others or the rest of the release.
 
-    Types and unknown keys are the schema's matter; what has the wrong type is passed over here.
+    Types and unknown keys are the schema's matter; what has the wrong type is passed over here. With ``places``, locks
+    that pip would refuse are :func:`.locks.problems`' matter.
     """
     entries = definition.get("packages") if isinstance(definition, dict) else None
     if not isinstance(definition, dict) or not isinstance(entries, list):
@@ -110,11 +113,11 @@ def package_problems(definition: object, source: str = "") -> list[str]:
     elsewhere = held(definition)
     earlier: dict[str, str] = {}
     claimed: dict[str, str] = {}
-    for entry in entries:
+    for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             continue
         who = "Package '%s'%s" % (entry["name"], " in %s" % source if source else "")
-        found += ["%s %s." % (who, problem) for problem in _entry_problems(entry)]
+        found += ["%s %s." % (who, problem) for problem in _entry_problems(entry, number, places)]
         key = canonical(entry["name"])
         if key in earlier:
             found.append("%s is there twice; keep one of the two entries." % who)
@@ -203,10 +206,10 @@ def held(definition: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _entry_problems(entry: dict[str, Any]) -> Iterator[str]:
+def _entry_problems(entry: dict[str, Any], number: int, places: lock_lines.Places | None) -> Iterator[str]:
     """Find what is wrong with one entry, each as the end of a sentence that begins with its name."""
     yield from _origin_problems(entry)
-    yield from _lock_problems(entry)
+    yield from _lock_problems(entry, "packages[%d]" % number, places)
     if _is_wheel(entry):
         for key in BUILD_KEYS:
             if entry.get(key):
@@ -248,7 +251,7 @@ def _origin_problems(entry: dict[str, Any]) -> Iterator[str]:
             yield "has %s without %s; add %s or remove it" % (pin, origin, origin)
 
 
-def _lock_problems(entry: dict[str, Any]) -> Iterator[str]:
+def _lock_problems(entry: dict[str, Any], path: str, places: lock_lines.Places | None) -> Iterator[str]:
     for key in LOCKS_OF_ONE:
         text = entry.get(key)
         if not isinstance(text, str):
@@ -256,15 +259,19 @@ def _lock_problems(entry: dict[str, Any]) -> Iterator[str]:
         try:
             found = pins(text)
         except ValueError as error:
-            yield "has a %s in which %s" % (key, error)
+            if places is None:
+                yield "has a %s in which %s" % (key, error)
             continue
+        where = (places or lock_lines.NOWHERE).of("%s.%s" % (path, key), text, 1) if found else ""
         if key == "requires" and canonical(entry["name"]) in [canonical(pin.name) for pin in found]:
             yield "is in its own requires; leave it to the entry's origin"
         if key != "lock":
             continue
         if len(found) != 1:
-            yield "has a lock of %d requirements; keep its own, and write others under requires" % len(found)
+            yield "has a lock of %d requirements%s; keep its own, and write others under requires" % (
+                len(found), where)
         elif canonical(found[0].name) != canonical(entry["name"]):
-            yield "has a lock for '%s'; correct one of the two" % found[0].name
+            yield "has a lock for '%s'%s; correct one of the two" % (found[0].name, where)
         elif isinstance(entry.get("version"), str) and found[0].version != entry["version"]:
-            yield "has version %s and a lock for %s; correct one of the two" % (entry["version"], found[0].version)
+            yield "has version %s and a lock for %s%s; correct one of the two" % (
+                entry["version"], found[0].version, where)

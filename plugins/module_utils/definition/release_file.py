@@ -16,6 +16,7 @@ from . import (
     component_problems,
     components,
     known_problems,
+    lock_lines,
     locks,
     modulefile,
     packages,
@@ -61,6 +62,7 @@ def problems(
     ``lock_files`` the files that locks were read from. Raises ValueError: the schema is wrong.
     """
     found = schema.problems(content, keys, source, text_patterns())
+    places = lock_lines.Places(lock_files or {}, lines or {})
     whole = schema.resolved(content, keys) if isinstance(content, dict) and not found else content
     found += [
         *release_name.problems(content, source),
@@ -68,9 +70,9 @@ def problems(
         *component_problems.problems(content, source, lines),
         *toolchain.problems(content, source),
         *step_names.toolchain_problems(content, source),
-        *packages.package_problems(content, source),
+        *packages.package_problems(content, source, places),
         *bundles.problems(content, source),
-        *locks.problems(content, source, lines, lock_files),
+        *locks.problems(content, source, places),
         *pytorch_build.problems(content, source),
         *amd_gpus.problems(content, source),
         *modulefile.family_problems(content, source),

@@ -10,12 +10,14 @@ import sys
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Unreachable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_lines import Places
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
-from . import groups, split, uv
+from . import facts, groups, lookups, split, uv
 
 SAME, CHANGED, FAILED = 0, 1, 2
 
@@ -36,6 +38,8 @@ class Release(NamedTuple):
     """what these are made of, where a file says it, likewise"""
     inherited: frozenset[str]
     """the paths of those that are another release's, which this one extends"""
+    own: frozenset[str]
+    """the paths of the keys that the file itself has"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,11 +76,14 @@ def read(path: pathlib.Path) -> Release:
     """Read a release file with its locks. Raises LockError, ValueError: it cannot be read, or has locks in itself."""
     if not path.is_file():
         raise LockError(release_file.absence(path, path.parent.parent.name))
-    content, _lines, files, inherited = release_file.read(path, new_locks=True)
+    content, lines, files, inherited = release_file.read(path, new_locks=True)
     inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
     if inline:
         raise LockError("%s has locks in itself, such as %s; move them into files first: bin/lock --split %s" % (
             path, inline[0], path))
+    faults = locks.malformed(content, path.name, Places(files, lines))
+    if faults:
+        raise LockError(" ".join(faults))
     asked = {}
     for key, name in files.items():
         beside = (path.parent / name).with_suffix(".in")
@@ -85,7 +92,7 @@ def read(path: pathlib.Path) -> Release:
                 name, beside))
         if beside.is_file():
             asked[key] = beside.read_text(encoding="utf-8")
-    return Release(path, content, files, asked, inherited & set(files))
+    return Release(path, content, files, asked, inherited & set(files), frozenset(lines) - inherited)
 
 
 def renew(
@@ -111,7 +118,8 @@ def renew(
         if release.inherited.issuperset(group.paths) or (only and not group.paths[0].startswith(tuple(only))):
             continue
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
-        held = "".join(before[path] for path in group.paths)
+        # Without hashes, as uv would give those of a held version back as they are, right or wrong.
+        held = groups.without_hashes("".join(before[path] for path in group.paths))
         resolved = groups.resolved_blocks(group, uv.resolve(program, group, held, upgrade, upgrade_all))
         found, left = groups.deal(group, before, resolved)
         after.update(found)
@@ -123,11 +131,39 @@ def renew(
     left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
     for path, reason in {**groups.left_alone(release.content), **left_alone}.items():
         print("Left as it is: %s, as %s." % (release.lock_files[path], reason))
-    return _tell_and_write(release, before, after, check)
+    return _tell_and_write(release, before, after, [] if only else look_up(release), check)
+
+
+def look_up(release: Release) -> list[tuple[facts.Wanted, facts.Value]]:
+    """Look up what only an index or a repository knows, and return what the release file has otherwise.
+
+    What cannot be reached is said, and stays as it is. Raises LockError: it is not there yet.
+    """
+    found: list[tuple[facts.Wanted, facts.Value]] = []
+    places = lookups.Lookups(groups.pythons_of(release.content))
+    for asked in facts.wanted(release.content):
+        if not facts.own(asked, release.own):
+            continue
+        try:
+            value = places.find(asked)
+        except lookups.FactError as error:
+            raise LockError("%s" % error) from error
+        except Unreachable as error:
+            if not asked.now:
+                remedy = (
+                    "give the certificate of the proxy as 'cert' in pip's configuration" if "CERTIFICATE" in str(error)
+                    else "write it by hand, or run this again where there is a network")
+                raise LockError("'%s' is not known, as %s; %s." % (asked.path, error, remedy)) from error
+            print("Left as it is: %s, as %s." % (asked.path, error))
+            continue
+        if not facts.same(asked.now, value):
+            found.append((asked, value))
+    return found
 
 
 def _tell_and_write(
-    release: Release, before: Mapping[str, str], after: Mapping[str, str], check: bool
+    release: Release, before: Mapping[str, str], after: Mapping[str, str],
+    known: Sequence[tuple[facts.Wanted, facts.Value]], check: bool,
 ) -> int:
     changed = {path: text for path, text in after.items() if text != before[path]}
     for path in sorted(release.inherited & set(changed)):
@@ -138,15 +174,23 @@ def _tell_and_write(
         print("%s:" % release.lock_files[path])
         for line in groups.changes(before[path], text):
             print("  " + line)
-    if not changed:
+    text_of_file = facts.written(release.path.read_text(encoding="utf-8"), known) if known else ""
+    if known:
+        print("%s:" % release.path.name)
+    for asked, value in known:
+        print("  " + facts.told(asked, value))
+    if not changed and not known:
         print("All locks of %s are as they have to be." % release.path.name)
         return SAME
+    further = ", and %d values of %s" % (len(known), release.path.name) if known else ""
     if check:
-        print("Would change: %d of %d locks." % (len(changed), len(after)))
+        print("Would change: %d of %d locks%s." % (len(changed), len(after), further))
         return CHANGED
+    if known:
+        _replace(release.path, text_of_file)
     for path, text in changed.items():
         _replace(release.path.parent / release.lock_files[path], text)
-    print("Written: %d of %d locks." % (len(changed), len(after)))
+    print("Written: %d of %d locks%s." % (len(changed), len(after), further))
     return SAME
 
 

@@ -8,7 +8,7 @@ import itertools
 import re
 from typing import Any, Container, FrozenSet, Iterator, Mapping, NamedTuple, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components, locks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical, requirements
 
 from .around import Around, around, names, own, without_comments
@@ -22,6 +22,8 @@ OLDEST, NEWEST = 11, 14
 
 _WITH_CUDA = re.compile(r"(nvidia|cuda)-.*|triton")
 """Packages that a CUDA build of PyTorch needs, and no other one does."""
+
+_HASHES = re.compile(r"--hash=\S+")
 
 MACHINES = ("x86_64", "aarch64")
 Kinds = FrozenSet["tuple[int, str]"]
@@ -38,6 +40,11 @@ class Block(NamedTuple):
     text: str
 
     @property
+    def hashes(self) -> frozenset[str]:
+        """Return the words with sha256 of the files that it admits."""
+        return frozenset(_HASHES.findall(self.text))
+
+    @property
     def pin(self) -> tuple[str, str, Kinds]:
         """Return what it says, but for the files."""
         return self[:3]
@@ -52,6 +59,7 @@ class Group(NamedTuple):
         pythons: the minor versions of Python 3 that it is for.
         alone: whether what the roots need is left out.
         strange: why what was not locked before is not taken in; empty where it is.
+        known: hashes that the release has from elsewhere, which are right though the index does not have them.
         around: what a bundle has to fit to; None for anything else.
     """
 
@@ -60,6 +68,7 @@ class Group(NamedTuple):
     pythons: range
     alone: bool = False
     strange: str = ""
+    known: frozenset[str] = frozenset()
     around: Around | None = None
 
 
@@ -100,6 +109,11 @@ def blocks(lock: str, pythons: range = range(RATTLER, NEWEST + 1)) -> list[Block
     return cut
 
 
+def without_hashes(lock: str) -> str:
+    """Leave the names, versions and markers of a lock."""
+    return "".join(re.sub(r"\s*\\?\s*--hash=\S+", "", block.text).rstrip(" \\\n") + "\n" for block in blocks(lock))
+
+
 def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Container[str] = ()) -> Iterator[Group]:
     """Yield what is resolved together.
 
@@ -121,7 +135,7 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
                          if line)
         return tuple(dict.fromkeys(block.name for block in blocks(texts[path])))
 
-    pythons = _pythons(content)
+    pythons = pythons_of(content)
     wheel = content.get("pytorch") or {}
     together = [BASE] if BASE in texts else []
     torch: list[str] = []
@@ -131,7 +145,10 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
     if together:
         conda = str((content.get("base") or {}).get("kind")) == "conda"
         strange = "the base may bring it; name it in %s, if it does not" % asked_name("base") if conda else ""
-        yield Group(tuple(together), (*torch, *(roots(BASE) if BASE in texts else ())), pythons, strange=strange)
+        of_cpu = (components.value_at(content, ("pytorch", "cpu", "hashes")) or {}).values()
+        known = frozenset("--hash=" + digest for digests in of_cpu for digest in digests)
+        yield Group(
+            tuple(together), (*torch, *(roots(BASE) if BASE in texts else ())), pythons, strange=strange, known=known)
     alone = left_alone(content)
     for path in texts:
         if path in alone:
@@ -184,7 +201,8 @@ def deal(
 ) -> tuple[dict[str, str], list[str]]:
     """Give each lock of a group its part of what was resolved.
 
-    What is pinned as before keeps its text: files that an index got later are no change.
+    What is pinned as before keeps its text: files that an index got later are no change; a hash of none of its files
+    is one.
 
     Args:
         group: what was resolved.
@@ -195,6 +213,8 @@ def deal(
         The new texts by path, and the names of what was left out.
     """
     old = {block.pin: block for path in group.paths for block in blocks(before[path], group.pythons)}
+    foreign = {block.pin for block in found
+               if block.pin in old and not old[block.pin].hashes <= block.hashes | group.known}
     names = {block.name for block in old.values()} | {canonical(re.split(r"[\s=<>!~\[;]", root)[0])
                                                       for root in group.roots}
     new: dict[str, list[str]] = {path: [] for path in group.paths}
@@ -203,10 +223,12 @@ def deal(
         if group.strange and block.name not in names:
             left.append(block.name)
             continue
-        new[_home(block.name, group.paths)].append(old.get(block.pin, block).text)
+        kept = block if block.pin in foreign else old.get(block.pin, block)
+        new[_home(block.name, group.paths)].append(kept.text)
     # Where the pins are the same, so is the text, with the comments of whoever wrote some.
     same = {path for path, texts in new.items()
-            if _pins("".join(texts), group.pythons) == _pins(before[path], group.pythons)}
+            if _pins("".join(texts), group.pythons) == _pins(before[path], group.pythons)
+            and not foreign & _pins(before[path], group.pythons)}
     return {path: before[path] if path in same else "".join(texts) for path, texts in new.items()}, left
 
 
@@ -217,6 +239,9 @@ def changes(before: str, after: str) -> list[str]:
     for name in sorted({*was, *now}):
         if was.get(name) != now.get(name):
             found.append("%s %s -> %s" % (name, was.get(name, "(none)"), now.get(name, "(none)")))
+    hashes = {block.pin: block.hashes for block in blocks(before)}
+    found += ["%s %s: hashes that its index does not have" % (block.name, block.version) for block in blocks(after)
+              if not hashes.get(block.pin, block.hashes) <= block.hashes]
     return found or (["other machines or Pythons"] if before != after else [])
 
 
@@ -239,7 +264,7 @@ def _home(name: str, paths: Sequence[str]) -> str:
     return paths[0]
 
 
-def _pythons(content: Mapping[str, Any]) -> range:
+def pythons_of(content: Mapping[str, Any]) -> range:
     """Return the minor versions that a release may have: a conda base and an image have one."""
     under = content.get("base") or {}
     one = under.get("kind") in ("conda", "container")

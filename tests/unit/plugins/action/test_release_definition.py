@@ -23,7 +23,7 @@ def found():
 
 
 def test_all_that_is_asked_for_is_returned(found):
-    assert list(found) == ["definition", "series", "digest", "known_problems", "series_directories"]
+    assert list(found) == ["definition", "series", "digest", "known_problems", "series_directories", "lock_files"]
     assert list(found["series"]) == ["horovod"] and found["definition"]["release"] == "2026-11-20"
 
 
@@ -75,7 +75,8 @@ def test_a_releases_own_file_is_the_same_release_and_an_edited_one_is_refused(fo
     stored = {"release": "2026-11-20", "written": {}, **{key: found[key] for key in ("digest", "definition", "series")}}
     (tmp_path / "release.yml").write_text(yaml.safe_dump(stored))
     again = define({"path": tmp_path / "release.yml", "release": "2026-11-20"})
-    assert {**again, "known_problems": []} == {**found, "known_problems": []}
+    not_asked_for = {"known_problems": [], "lock_files": {}}
+    assert {**again, **not_asked_for} == {**found, **not_asked_for} and again["lock_files"] == {}
     with pytest.raises(RefusedError, match="what was asked for is other: they must be the same"):
         define({"path": tmp_path / "release.yml", "release": "other"})
     stored["definition"] = dict(stored["definition"], packages=[])

@@ -41,9 +41,11 @@ def test_locks_of_packages_and_of_conda_may_be_files_too(place):
     ("../a/base.txt", r"names the lock ../a/base.txt in line 2, which has to lie beside it"),
     ("/etc/passwd.txt", r"names the lock /etc/passwd.txt in line 2, which has to lie beside it"),
     ("a/latin.txt", r"names the lock a/latin.txt in line 2, and .* is not UTF-8"),
+    ("a/empty.txt", r"names the lock a/empty.txt in line 2, and .* is empty; have it back from version control"),
 ])
 def test_a_file_that_cannot_be_taken_is_one_sentence(place, named, said):
     (place.parent / "a" / "latin.txt").write_bytes(b"\xff")
+    (place.parent / "a" / "empty.txt").write_text("\n")
     place.write_text("locks:\n  base: %s\n" % named)
     if not said:
         assert release_file.read(place).content == {"locks": {"base": named}}

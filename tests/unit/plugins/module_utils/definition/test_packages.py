@@ -53,7 +53,7 @@ def test_a_lock_is_read_as_pip_reads_it():
         ("numpy==2.4.6", "'numpy' has no hash; give it its --hash=sha256"),
         ("numpy==2.4.6 --hash=md5:0", "'--hash=md5:0', which is no sha256"),
         ("numpy==2.4.6 --hash=sha256:12", "which is no sha256 of 64 hexadecimal digits"),
-        ("--index-url https://example.org/simple", "is not pinned"),
+        ("--index-url https://example.org/simple", "says where packages come from"),
     ],
 )
 def test_a_lock_that_pins_nothing_is_refused(text, words):

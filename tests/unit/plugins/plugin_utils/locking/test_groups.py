@@ -8,6 +8,7 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.locking import gr
 
 HASH = " \\\n    --hash=sha256:" + "0" * 64 + "\n"
 OTHER = HASH.replace("0", "1")
+BOTH = HASH.rstrip("\n") + OTHER
 
 
 def lock(*pins, hashed=HASH):
@@ -62,15 +63,27 @@ def dealt(resolved, **more):
 def test_the_same_pins_change_no_lock_though_an_index_has_more_files_and_other_words_for_linux():
     pins = ("nvidia-nccl-cu13==2.29 ; python_full_version < '3.15' and sys_platform == 'linux'", "numpy==2.4.6",
             "sympy==1.14", "torch==2.13.0", "colorama==0.4 ; sys_platform == 'win32'")
-    before, after, left = dealt(lock(*pins, hashed=OTHER))
+    before, after, left = dealt(lock(*pins, hashed=BOTH))
     assert after == before and left == []
+
+
+def test_a_hash_that_the_index_does_not_have_is_a_change_unless_it_is_of_a_cpu_build():
+    pins = ("nvidia-nccl-cu13==2.29", "numpy==2.4.6", "sympy==1.14")
+    resolved = lock(*pins, hashed=BOTH) + lock("torch==2.13.0", hashed=OTHER)
+    before, after, _left = dealt(resolved)
+    assert after == {**before, "pytorch.lock": lock("torch==2.13.0", hashed=OTHER)}
+    assert groups.changes(before["pytorch.lock"], after["pytorch.lock"]) == [
+        "torch 2.13.0: hashes that its index does not have"]
+    wheel = dict(content()["pytorch"], cpu={"hashes": {"cp311": [HASH.split("=", 1)[1].strip()]}})
+    before, after, _left = dealt(resolved, pytorch=wheel)
+    assert after == before
 
 
 def test_a_new_version_goes_where_the_old_one_was_and_its_neighbours_keep_their_text():
     pins = ("numpy==2.5.5", "nvidia-nccl-cu13==2.30 ; sys_platform == 'linux'", "sympy==1.14", "torch==2.13.0")
-    before, after, _left = dealt(lock(*pins, hashed=OTHER))
-    assert after["locks.base"] == lock("numpy==2.5.5", hashed=OTHER) + lock("sympy==1.14")
-    assert after["pytorch.cuda_lock"] == lock("nvidia-nccl-cu13==2.30", hashed=OTHER)
+    before, after, _left = dealt(lock(*pins, hashed=BOTH))
+    assert after["locks.base"] == lock("numpy==2.5.5", hashed=BOTH) + lock("sympy==1.14")
+    assert after["pytorch.cuda_lock"] == lock("nvidia-nccl-cu13==2.30", hashed=BOTH)
     assert after["pytorch.lock"] == before["pytorch.lock"]
     assert groups.changes(before["locks.base"], after["locks.base"]) == ["numpy 2.4.6 -> 2.5.5"]
 
