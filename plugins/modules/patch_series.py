@@ -174,7 +174,7 @@ line:
 import contextlib
 import functools
 import os
-from typing import Any, cast
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -297,8 +297,8 @@ def run(module: AnsibleModule) -> dict[str, object]:
     missing = not all(os.path.isdir(params[key]) for key in ("src", "series"))
     if module.check_mode and params["planned_after"] and missing:
         return plan_later(params)
-    result = reconcile(params, module.check_mode, module._diff)
-    for patch in cast("list[dict[str, Any]]", result["patches"]):
+    result: dict[str, Any] = reconcile(params, module.check_mode, module._diff)
+    for patch in result["patches"]:
         for note in patch["notes"]:
             module.warn(note + ".")
     return result

@@ -8,7 +8,6 @@ of it but what travels with it. Python 3.8 or later. What the facts mean is in n
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -16,18 +15,12 @@ import platform
 import re
 import shlex
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
-import time
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, Sequence
 
 from .node_capacity import capacity, machine, read
-
-COMMAND_SECONDS = 60
-"""For one command; a driver that hangs must not hang the look at it."""
+from .node_command import run
+from .node_directories import shared, temporary
 
 INIT_FILES = ("/usr/share/lmod/lmod/init/bash", "/etc/profile.d/lmod.sh", "/etc/profile.d/modules.sh",
               "/usr/share/Modules/init/bash", "/usr/share/modules/init/bash")
@@ -44,89 +37,6 @@ if code == 0:
 print(version.value, code, count.value)
 """
 """Asks the driver in a process of its own: cuInit may hang or crash. 100 is CUDA_ERROR_NO_DEVICE."""
-
-
-class Ran(NamedTuple):
-    """How a command ended: its exit code (None where it did not start or end), and what it printed."""
-
-    code: int | None
-    output: str
-
-
-def run(words: Sequence[str], seconds: float = COMMAND_SECONDS) -> Ran:
-    """Run a command without input, and end it with its children after its time."""
-    try:
-        # A library of this collection would do it better; this file travels without any.
-        process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
-            list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return Ran(None, error.strerror or str(error))
-    with process:
-        try:
-            output = process.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            return Ran(None, "it did not finish within %g seconds" % seconds)
-    return Ran(process.returncode, output.decode("utf-8", "replace"))
-
-
-def temporary(path: str) -> dict[str, Any]:
-    """Try a directory for temporary files: write, run a program, bind a socket.
-
-    Returns:
-        ``path``, ``problem`` (why nothing can be written; empty where it can), ``runs`` (whether a program starts from
-        there), ``socket`` (why no socket can be bound there; empty where one can), ``free`` (bytes).
-    """
-    facts: dict[str, Any] = {"path": path, "problem": "", "runs": None, "socket": "", "free": None}
-    try:
-        with tempfile.TemporaryDirectory(prefix="torchstack.", dir=path) as directory:
-            room = os.statvfs(directory)
-            facts["free"] = room.f_bavail * room.f_frsize
-            program = os.path.join(directory, "program")
-            with open(program, "w", encoding="utf-8") as stream:
-                stream.write("#!/bin/sh\nexit 0\n")
-            os.chmod(program, 0o755)
-            facts["runs"] = run([program]).code == 0
-            with socket.socket(socket.AF_UNIX) as listener:
-                try:
-                    listener.bind(os.path.join(directory, "s"))
-                except OSError as error:
-                    facts["socket"] = error.strerror or str(error)
-    except OSError as error:
-        facts["problem"] = error.strerror or str(error)
-    return facts
-
-
-def shared(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Look for what was written on the login side, and write in the release.
-
-    Args:
-        question: ``nonce_file``, ``nonce``, ``prefix``, ``wait`` (seconds for a file system that is late).
-
-    Returns:
-        ``nonce`` (what the file says; empty where it does not appear), ``waited`` (seconds), ``prefix`` (whether there
-        is such a directory), ``problem`` (why it cannot be written; empty where it can).
-    """
-    begin = time.monotonic()
-    nonce = read(question["nonce_file"]).strip()
-    while nonce != question["nonce"] and time.monotonic() - begin < question["wait"]:
-        time.sleep(0.5)
-        # Reading a directory makes NFS look at it anew.
-        with contextlib.suppress(OSError):
-            os.listdir(os.path.dirname(question["nonce_file"]))
-        nonce = read(question["nonce_file"]).strip()
-    waited = round(time.monotonic() - begin, 1)
-    try:
-        descriptor, path = tempfile.mkstemp(prefix=".torchstack.", dir=question["prefix"])
-        os.close(descriptor)
-        os.unlink(path)
-        problem = ""
-    except OSError as error:
-        problem = error.strerror or str(error)
-    return {"nonce": nonce, "waited": waited, "prefix": os.path.isdir(question["prefix"]), "problem": problem}
 
 
 def gpus() -> dict[str, Any]:

@@ -23,7 +23,7 @@ CALL = "int MPI_Init(int *, char ***); int main(void) { return MPI_Init(0, 0); }
 def directories(wrapper):
     """The -L options that a wrapper adds; none of one that does not say, such as Cray's."""
     said = subprocess.run(
-        [*shlex.split(wrapper), "-show"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        [*shlex.split(wrapper), "-show"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     return re.findall(r"(?:^|\s)(-L\S+)", said.stdout) if said.returncode == 0 else []
 
 
@@ -56,7 +56,7 @@ def of_wrapper(wrapper):
         with open(source, "w") as stream:
             stream.write(CALL)
         variables = {name: value for name, value in os.environ.items() if name != "LDFLAGS"}
-        if subprocess.run([*shlex.split(wrapper), source, "-o", program], env=variables).returncode != 0:
+        if subprocess.run([*shlex.split(wrapper), source, "-o", program], env=variables, check=False).returncode != 0:
             return set()
         with open(program, "rb") as stream:
             return of_mpi(stream.read())

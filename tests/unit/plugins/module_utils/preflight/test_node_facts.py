@@ -13,7 +13,8 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.zipapp import program_text
-from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight import node_directories, node_facts
+from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight.node_command import Ran
 
 PROGRAM = program_text(node_facts)
 
@@ -82,7 +83,7 @@ def test_what_the_login_side_wrote_may_come_late_but_not_for_ever(question, monk
     assert node_facts.shared(question)["nonce"] == ""
     question["wait"] = 600
     late = pathlib.Path(question["nonce_file"])
-    monkeypatch.setattr(node_facts.time, "sleep", lambda _seconds: late.write_text("7"))
+    monkeypatch.setattr(node_directories.time, "sleep", lambda _seconds: late.write_text("7"))
     assert node_facts.shared(question)["nonce"] == "7"
 
 
@@ -133,22 +134,22 @@ def test_programs_are_looked_for_with_the_modules_loaded(tmp_path):
 ])
 def test_the_driver_tells_its_version(text, version, monkeypatch):
     monkeypatch.setattr(node_facts, "read", lambda path: text)
-    monkeypatch.setattr(node_facts, "run", lambda words, seconds=0: node_facts.Ran(None, "no such command"))
+    monkeypatch.setattr(node_facts, "run", lambda words, seconds=0: Ran(None, "no such command"))
     monkeypatch.setattr(node_facts, "_has_library", lambda name: False)
     assert node_facts.gpus() == {"driver": version, "cuda": None, "count": None, "names": [], "problem": ""}
 
 
 @pytest.mark.parametrize(("answer", "cuda", "count", "problem"), [
-    (node_facts.Ran(0, "12040 0 4\n"), 12040, 4, ""),
-    (node_facts.Ran(0, "12040 100 -1\n"), 12040, 0, ""),
-    (node_facts.Ran(0, "12040 999 -1\n"), 12040, None, "cuInit answers with error 999"),
-    (node_facts.Ran(-11, ""), None, None, "the driver does not answer: it crashed"),
-    (node_facts.Ran(None, "it did not finish within 60 seconds"), None, None,
+    (Ran(0, "12040 0 4\n"), 12040, 4, ""),
+    (Ran(0, "12040 100 -1\n"), 12040, 0, ""),
+    (Ran(0, "12040 999 -1\n"), 12040, None, "cuInit answers with error 999"),
+    (Ran(-11, ""), None, None, "the driver does not answer: it crashed"),
+    (Ran(None, "it did not finish within 60 seconds"), None, None,
      "the driver does not answer: it did not finish within 60 seconds"),
 ])
 def test_the_driver_is_asked_in_a_process_of_its_own(answer, cuda, count, problem, monkeypatch):
     def run(words, seconds=0):
-        return answer if words[0] == sys.executable else node_facts.Ran(None, "no such command")
+        return answer if words[0] == sys.executable else Ran(None, "no such command")
 
     monkeypatch.setattr(node_facts, "run", run)
     monkeypatch.setattr(node_facts, "_has_library", lambda name: True)
