@@ -44,7 +44,7 @@ def test_through_its_link_it_needs_nothing_on_path(link):
     assert (code, said) == (0, "ansible-playbook playbooks/polaris.yml\n")
 
 
-@pytest.mark.parametrize("program", ["lock", "new-site", "rehearse", "show-release", "torchstack"])
+@pytest.mark.parametrize("program", ["lock", "matrix", "new-site", "rehearse", "show-release", "torchstack"])
 def test_each_program_of_the_control_node_starts_the_same_way(program):
     text = (TOP / "bin" / program).read_text()
     assert len(text.splitlines()) == 7 and '/with-ansible" "$0" ' in text

@@ -21,9 +21,9 @@ from . import why as reasons
 from .places import (
     CommandError,
     Target,
-    Workplace,
+    Workspace,
     directory_of_release,
-    find_workplace,
+    find_workspace,
     known_release,
     read_target,
 )
@@ -48,16 +48,16 @@ def run_playbook(
     verb: Verb, words: tuple[str, ...], given: Mapping[str, Any], further: Sequence[str], dry_run: bool
 ) -> int:
     """Run a playbook, or print the line that would run it."""
-    workplace = find_workplace()
-    target = read_target(workplace, words, verb.most)
+    workspace = find_workspace()
+    target = read_target(workspace, words, verb.most)
     if verb.needs_release and not target.releases:
         raise CommandError("Name the release: it is not the site's default that is meant by itself.")
     if verb.playbook in ("", "lint", "mirror"):
         for release in target.releases:
-            known_release(workplace, target.site, release)
+            known_release(workspace, target.site, release)
     if "torchstack_mirror" in given:
         given = dict(given, torchstack_mirror=os.path.abspath(given["torchstack_mirror"]))
-    line = playbook.compose(verb, workplace, target, given, further)
+    line = playbook.compose(verb, workspace, target, given, further)
     if dry_run:
         print(line.shown())
         return DONE
@@ -67,46 +67,46 @@ def run_playbook(
 
 def run_program(program: str, words: Sequence[str]) -> int:
     """Run a program beside this one, with releases and sites in its words as the paths that it takes."""
-    workplace = find_workplace()
+    workspace = find_workspace()
     words = list(words)
     if program == "lock":
-        words = _release_files(workplace, words)
+        words = _release_files(workspace, words)
     elif program in ("compare", "verify"):
-        words = _prefixes(workplace, words)
-    elif program == "rehearse" and words and words[0] in workplace.sites and workplace.is_collection:
+        words = _prefixes(workspace, words)
+    elif program == "rehearse" and words and words[0] in workspace.sites and workspace.is_collection:
         line = [sys.executable, "-m", "rehearsal", "roll-out", *words]
-        return subprocess.run(line, cwd=workplace.directory, check=False).returncode
+        return subprocess.run(line, cwd=workspace.directory, check=False).returncode
     return subprocess.run([str(TOP / "bin" / program), *words], check=False).returncode
 
 
-def _release_files(workplace: Workplace, words: list[str]) -> list[str]:
-    site = next((word for word in words if word in workplace.sites), "") or workplace.default_site()
-    known = workplace.release_files(site)
-    kept = [word for word in words if word not in workplace.sites]
+def _release_files(workspace: Workspace, words: list[str]) -> list[str]:
+    site = next((word for word in words if word in workspace.sites), "") or workspace.default_site()
+    known = workspace.release_files(site)
+    kept = [word for word in words if word not in workspace.sites]
     return [str(known[word]) if word in known else word for word in kept]
 
 
-def _prefixes(workplace: Workplace, words: list[str]) -> list[str]:
+def _prefixes(workspace: Workspace, words: list[str]) -> list[str]:
     """Replace names of releases by their directories; what is a path, or an option, stays."""
     named = [word for word in words if not word.startswith("-") and not os.path.exists(word)]
     if not named:
         return words
-    place = find_place(workplace, tuple(word for word in named if word in workplace.sites), "", 0)
+    place = find_place(workspace, tuple(word for word in named if word in workspace.sites), "", 0)
     known = releases.names(place.root)
     return [
         os.path.join(place.root, word) if word in known else word for word in words
-        if word not in workplace.sites]
+        if word not in workspace.sites]
 
 
-def find_place(workplace: Workplace, words: tuple[str, ...], root: str | None, most: int = 1) -> Place:
+def find_place(workspace: Workspace, words: tuple[str, ...], root: str | None, most: int = 1) -> Place:
     """Find the root, and what is asked for of it. Raises CommandError: nothing says where it is, or it is elsewhere."""
-    target = read_target(workplace, words, most)
+    target = read_target(workspace, words, most)
     here = directory_of_release()
     if root or (here.prefix and not target.site) or target.prefix:
         return Place(root or os.path.dirname(here.prefix), target)
     if not target.site:
-        raise CommandError("Name the site: there are %s." % (", ".join(workplace.sites) or "none"))
-    found = playbook.ask(workplace, target.site, ROOT)
+        raise CommandError("Name the site: there are %s." % (", ".join(workspace.sites) or "none"))
+    found = playbook.ask(workspace, target.site, ROOT)
     if found["connection"] != "local":
         raise CommandError("The releases of site '%s' are on another machine (its connection is %s), and this reads "
                            "files: run it there, or give --root." % (target.site, found["connection"]))
@@ -115,7 +115,7 @@ def find_place(workplace: Workplace, words: tuple[str, ...], root: str | None, m
 
 def _one(words: tuple[str, ...], root: str | None) -> releases.Release:
     """Read the release that words name, or else the newest."""
-    place = find_place(find_workplace(), words, root)
+    place = find_place(find_workspace(), words, root)
     name = place.target.releases[0] if place.target.releases else progress.newest(place.root)
     if not name:
         raise CommandError("There is no release below %s yet." % place.root)
@@ -128,7 +128,7 @@ def _print(found: object) -> None:
 
 def list_(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
     """List the releases below a root."""
-    place = find_place(find_workplace(), words, root, 0)
+    place = find_place(find_workspace(), words, root, 0)
     rows = [releases.row(releases.read(place.root, name)) for name in releases.names(place.root)]
     rows.sort(key=lambda row: str(row["since"] or ""), reverse=True)
     if as_json:
@@ -175,8 +175,8 @@ def why(step: str, words: tuple[str, ...], root: str | None, as_json: bool) -> i
 
 def logs(step: str | None, words: tuple[str, ...], root: str | None, follow: bool) -> int:
     """Print the log of a step, and go on while it is built."""
-    workplace = find_workplace()
-    if step in workplace.sites:
+    workspace = find_workspace()
+    if step in workspace.sites:
         step, words = None, (str(step), *words)
     release = _one(words, root)
     begun = [row["name"] for row in release.steps if row["state"] == "begun"] or [row["name"] for row in release.steps]
@@ -226,10 +226,10 @@ def _begun(release: releases.Release, step: str) -> bool:
 def complete_words(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
     """Propose sites, and the releases of the site that was typed or is meant."""
     try:
-        workplace = find_workplace()
-        typed = [word for word in (_context.params.get("words") or ()) if word in workplace.sites]
-        site = typed[0] if typed else workplace.default_site()
-        names = [*([] if typed else workplace.sites), *workplace.release_files(site)]
+        workspace = find_workspace()
+        typed = [word for word in (_context.params.get("words") or ()) if word in workspace.sites]
+        site = typed[0] if typed else workspace.default_site()
+        names = [*([] if typed else workspace.sites), *workspace.release_files(site)]
     except (CommandError, OSError):
         return []
     return [name for name in names if name.startswith(incomplete)]
@@ -239,7 +239,7 @@ def complete_steps(_context: Any, _parameter: Any, incomplete: str) -> list[str]
     """Propose the steps of the release that is meant; nothing may be said in between."""
     try:
         here, root = directory_of_release(), _context.params.get("root")
-        place = find_place(find_workplace(), (), root or (os.path.dirname(here.prefix) if here.prefix else None))
+        place = find_place(find_workspace(), (), root or (os.path.dirname(here.prefix) if here.prefix else None))
         name = here.releases[0] if here.releases else progress.newest(place.root)
         steps = pathlib.Path(place.root, name, ".torchstack", "steps")
         names = sorted(path.name for path in steps.iterdir() if path.is_dir()) if name else []

@@ -25,7 +25,7 @@ class CommandError(Exception):
     """Why nothing was done, in sentences."""
 
 
-class Workplace(NamedTuple):
+class Workspace(NamedTuple):
     """Where the playbooks are run."""
 
     directory: pathlib.Path
@@ -61,11 +61,11 @@ class Target(NamedTuple):
     """of the release that the current directory lies in; empty where it lies in none"""
 
 
-def find_workplace(start: pathlib.Path | None = None) -> Workplace:
+def find_workspace(start: pathlib.Path | None = None) -> Workspace:
     """Find the nearest directory above with an ansible.cfg; where there is none, the collection's own."""
     start = start or pathlib.Path.cwd()
     directory = next((place for place in (start, *start.parents) if (place / "ansible.cfg").is_file()), TOP)
-    return Workplace(directory, _sites(directory))
+    return Workspace(directory, _sites(directory))
 
 
 def _sites(directory: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -107,14 +107,14 @@ def directory_of_release(start: pathlib.Path | None = None) -> Target:
     return Target("")
 
 
-def site_of_directory(workplace: Workplace, start: pathlib.Path | None = None) -> str:
+def site_of_directory(workspace: Workspace, start: pathlib.Path | None = None) -> str:
     """Say in which site's data the current directory lies; empty where it lies in none."""
     start = (start or pathlib.Path.cwd()).resolve()
-    own = {path.parent.resolve(): site for site, path in workplace.sites.items()}
-    return next((own[place] for place in (start, *start.parents) if place in own and len(workplace.sites) > 1), "")
+    own = {path.parent.resolve(): site for site, path in workspace.sites.items()}
+    return next((own[place] for place in (start, *start.parents) if place in own and len(workspace.sites) > 1), "")
 
 
-def read_target(workplace: Workplace, words: tuple[str, ...], most: int = 1) -> Target:
+def read_target(workspace: Workspace, words: tuple[str, ...], most: int = 1) -> Target:
     """Tell site and releases apart in the words of a command line.
 
     Args:
@@ -122,21 +122,21 @@ def read_target(workplace: Workplace, words: tuple[str, ...], most: int = 1) -> 
 
     Raises CommandError: there are more words, or one of them is probably a slip.
     """
-    sites = [word for word in words if word in workplace.sites]
-    releases = tuple(word for word in words if word not in workplace.sites)
+    sites = [word for word in words if word in workspace.sites]
+    releases = tuple(word for word in words if word not in workspace.sites)
     if len(sites) > 1:
         raise CommandError("Two sites are named, %s: name one." % " and ".join(sites))
     if len(releases) > most:
-        raise CommandError(_too_many(workplace, releases, most))
+        raise CommandError(_too_many(workspace, releases, most))
     here = directory_of_release()
     if not words and here.releases and most == 1:
         return here
-    site = sites[0] if sites else here.site or site_of_directory(workplace) or workplace.default_site()
+    site = sites[0] if sites else here.site or site_of_directory(workspace) or workspace.default_site()
     return Target(site, releases)
 
 
-def _too_many(workplace: Workplace, releases: tuple[str, ...], most: int) -> str:
-    known = list(workplace.sites)
+def _too_many(workspace: Workspace, releases: tuple[str, ...], most: int) -> str:
+    known = list(workspace.sites)
     near = [(word, nearest(word, known)) for word in releases]
     said = next(("There is no site '%s'; did you mean '%s'?" % (word, other) for word, other in near if other), "")
     return said or "%s %s (there are %s), and %s" % (
@@ -144,11 +144,11 @@ def _too_many(workplace: Workplace, releases: tuple[str, ...], most: int) -> str
         ", ".join(known) or "none", "one release can be named." if most else "no release is named here.")
 
 
-def known_release(workplace: Workplace, site: str, release: str, others: tuple[str, ...] = ()) -> None:
+def known_release(workspace: Workspace, site: str, release: str, others: tuple[str, ...] = ()) -> None:
     """Refuse a release that has neither a file nor, among ``others``, a directory. Raises CommandError."""
-    known = [*workplace.release_files(site), *others]
+    known = [*workspace.release_files(site), *others]
     if release in known or not known:
         return
-    near = nearest(release, [*known, *workplace.sites])
+    near = nearest(release, [*known, *workspace.sites])
     raise CommandError("There is no release '%s' of site '%s'%s" % (
         release, site, "; did you mean '%s'?" % near if near else ": there are %s." % ", ".join(sorted(set(known)))))

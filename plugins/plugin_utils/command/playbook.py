@@ -15,7 +15,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import ansible_programs
 
-from .places import CommandError, Target, Workplace
+from .places import CommandError, Target, Workspace
 from .verbs import Verb
 
 COLLECTION = "hpcml.torchstack"
@@ -48,7 +48,7 @@ class Line(NamedTuple):
 
 
 def compose(
-    verb: Verb, workplace: Workplace, target: Target, given: Mapping[str, Any], further: Sequence[str] = ()
+    verb: Verb, workspace: Workspace, target: Target, given: Mapping[str, Any], further: Sequence[str] = ()
 ) -> Line:
     """Compose the line of a command.
 
@@ -56,7 +56,7 @@ def compose(
         given: the variables that options have set.
         further: arguments of ansible-playbook, as they were typed.
     """
-    playbook, variables = _playbook(verb, workplace, target), dict(verb.variables)
+    playbook, variables = _playbook(verb, workspace, target), dict(verb.variables)
     if target.site and not playbook.endswith("%s.yml" % target.site):
         variables["torchstack_host"] = target.site
     if target.releases:
@@ -66,16 +66,16 @@ def compose(
     words = [playbook, *verb.arguments]
     for name, value in sorted(variables.items(), key=lambda entry: (not entry[0].startswith("torchstack_"), entry[0])):
         words += ["-e", _variable(name, value)]
-    return Line([*words, *further], workplace.directory, collections(workplace))
+    return Line([*words, *further], workspace.directory, collections(workspace))
 
 
-def _playbook(verb: Verb, workplace: Workplace, target: Target) -> str:
+def _playbook(verb: Verb, workspace: Workspace, target: Target) -> str:
     if not verb.playbook:
-        own = workplace.directory / "playbooks" / ("%s.yml" % target.site if target.site else "rollout.yml")
+        own = workspace.directory / "playbooks" / ("%s.yml" % target.site if target.site else "rollout.yml")
         if own.is_file():
-            return str(own.relative_to(workplace.directory))
+            return str(own.relative_to(workspace.directory))
     name = verb.playbook or "rollout"
-    beside = workplace.directory / "playbooks" / ("%s.yml" % name)
+    beside = workspace.directory / "playbooks" / ("%s.yml" % name)
     return "playbooks/%s.yml" % name if beside.is_file() else "%s.%s" % (COLLECTION, name)
 
 
@@ -85,11 +85,11 @@ def _variable(name: str, value: Any) -> str:
     return json.dumps({name: list(value) if isinstance(value, tuple) else value}, ensure_ascii=False)
 
 
-def collections(workplace: Workplace) -> dict[str, str]:
+def collections(workspace: Workspace) -> dict[str, str]:
     """Say where this collection is, for a repository that has none of its own and says nothing of it."""
-    own = workplace.directory / "collections" / "ansible_collections" / "hpcml" / "torchstack"
+    own = workspace.directory / "collections" / "ansible_collections" / "hpcml" / "torchstack"
     path = ansible_programs.collections_path()
-    if workplace.is_collection or own.exists() or not path or os.environ.get("ANSIBLE_COLLECTIONS_PATH"):
+    if workspace.is_collection or own.exists() or not path or os.environ.get("ANSIBLE_COLLECTIONS_PATH"):
         return {}
     return {"ANSIBLE_COLLECTIONS_PATH": path}
 
@@ -121,15 +121,15 @@ def run(line: Line, after_interruption: str = "") -> int:
     return FAILED if code else DONE
 
 
-def ask(workplace: Workplace, site: str, expression: str) -> Any:
+def ask(workspace: Workspace, site: str, expression: str) -> Any:
     """Ask Ansible for a value of a site's variables. Raises CommandError: it cannot say."""
     program = ansible_programs.find("ansible")
     if not program:
         raise CommandError("There is no ansible beside this Python or on PATH: make env makes one.")
-    environment = {**os.environ, **collections(workplace), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+    environment = {**os.environ, **collections(workspace), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
                    "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
     done = subprocess.run(
-        [program, site, "-m", "ansible.builtin.debug", "-a", "msg={{ %s }}" % expression], cwd=workplace.directory,
+        [program, site, "-m", "ansible.builtin.debug", "-a", "msg={{ %s }}" % expression], cwd=workspace.directory,
         env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode == 0 and "{" in done.stdout:
         return json.loads(done.stdout[done.stdout.index("{"):])["msg"]

@@ -79,6 +79,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "lock": ("lock", "Make the locks of a release file, by its name or path; takes the options of bin/lock."),
     "compare": ("compare", "Say in which ways two releases differ; takes the options of bin/compare."),
     "verify": ("verify", "Show where the libraries of a release come from; takes the options of bin/verify."),
+    "matrix": ("matrix", "Plan, mirror or roll out the releases of a matrix file; takes the words of bin/matrix."),
     "rehearse": ("rehearse", "Roll a release of a site out on containers dressed as it."),
     "new-site": ("new-site", "Write a repository with the data of a site; takes the options of bin/new-site."),
 }

@@ -38,7 +38,7 @@ def said(capsys, *words):
     ("mirror polaris --to /m", "hpcml.torchstack.mirror -e torchstack_host=polaris -e torchstack_mirror=/m"),
 ])
 def test_a_dry_run_prints_the_line_that_would_run(words, line, repository, capsys, monkeypatch):
-    monkeypatch.setattr(playbook, "collections", lambda workplace: {})
+    monkeypatch.setattr(playbook, "collections", lambda workspace: {})
     assert said(capsys, "--dry-run", *words.split()) == (0, "ansible-playbook " + line)
 
 
@@ -50,7 +50,7 @@ def test_a_text_with_spaces_is_one_value(repository, capsys):
 
 
 def test_from_elsewhere_in_the_repository_the_line_begins_in_its_directory(repository, capsys, monkeypatch):
-    monkeypatch.setattr(playbook, "collections", lambda workplace: {})
+    monkeypatch.setattr(playbook, "collections", lambda workspace: {})
     monkeypatch.chdir(repository / "inventories" / "polaris" / "releases")
     assert said(capsys, "--dry-run", "plan") == (
         0, "cd %s && ansible-playbook playbooks/polaris.yml --check" % repository)
