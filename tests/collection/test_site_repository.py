@@ -114,7 +114,7 @@ def test_a_rehearsal_says_what_is_wrong_with_the_data_before_it_asks_for_podman(
     assert made.made == 0 and "Written: %s, " % made.directory in made.said, made.said
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("sh", "head", "cut", "test"):
+    for name in ("sh", "basename", "cut", "dirname", "head", "readlink", "test"):
         os.symlink(shutil.which(name), programs / name)
     ansible = shutil.which("ansible-playbook", path=installed.environment["PATH"])
     path = "%s:%s" % (os.path.dirname(ansible), programs)

@@ -17,7 +17,8 @@ import threading
 
 import pytest
 from support import role_plays, sites
-from test_python_packages import Release, locked, make_wheel, tools
+from support.package_release import Release, locked, make_wheel
+from test_python_packages import tools
 
 __all__ = ["tools"]
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from support import sites
-from test_python_packages import make_wheel
+from support.package_release import make_wheel
 
 LOCK = sites.TOP / "bin" / "lock"
 RELEASE = """\

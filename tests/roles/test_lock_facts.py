@@ -13,8 +13,8 @@ import subprocess
 import threading
 
 import pytest
+from support.package_release import git
 from test_lock import RELEASE, Place
-from test_python_packages import git
 
 FACTS = """\
 nccl:

@@ -21,7 +21,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import mir
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.environment import mirror_context
 from ansible_collections.hpcml.torchstack.plugins.modules import release_mirror
 from support import sites
-from test_python_packages import CHECKOUT, MINOR, PYTHON, git, locked, make_wheel
+from support.package_release import CHECKOUT, MINOR, PYTHON, git, locked, make_wheel
 
 LOCAL = CHECKOUT / "inventories" / "local" / "releases" / "2026-11-20.yml"
 REFUSED = "http://127.0.0.1:9"

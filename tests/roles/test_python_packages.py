@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages, release_file
 from support import sites
 from support.console import changed_in
-from support.package_release import CHECKOUT, PROGRAM, Release, build_tools, entry, locked, make_wheel
+from support.package_release import CHECKOUT, PROGRAM, Release, build_tools, entry, git, locked, make_wheel
 
 
 @pytest.fixture(scope="module")
@@ -125,17 +125,6 @@ def test_an_installation_that_was_killed_is_done_again(release):
     assert code == 0, said
     assert (release.site / "tiny-1.0.dist-info" / "RECORD").exists()
     assert json.loads(record.read_text())["finished"] is True
-
-
-def git(directory, *arguments):
-    """Run git as somebody who allows submodules from directories."""
-    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
-    process = subprocess.run(
-        ["git", *identity, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"},
-    )
-    assert process.returncode == 0, process.stdout
-    return process.stdout.strip()
 
 
 SETUP = """

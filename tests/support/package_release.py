@@ -61,6 +61,17 @@ def entry(path, **keys):
             "imports": [name], **keys}
 
 
+def git(directory, *arguments):
+    """Run git as somebody who allows submodules from directories."""
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
+    process = subprocess.run(
+        ["git", *identity, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"},
+    )
+    assert process.returncode == 0, process.stdout
+    return process.stdout.strip()
+
+
 def build_tools(place):
     """The build tools of the local release, as far as packages need them, in a directory that is made."""
     release = sites.load_release(CHECKOUT / "inventories/local/releases/2026-11-20.yml")

@@ -139,8 +139,11 @@ def _contradictions(
             yield "pytorch.lock", "does not have torch; add its requirement with its hashes"
         elif version not in {one.partition("+")[0] for one in torch}:
             text = str(components.value_at(definition, ("pytorch", "lock")))
+            line = lock_lines.line_of(text, "torch", torch[0])
+            # In the release file itself, the place is that of the version.
+            where = places.of("pytorch.lock", text, line) if "pytorch.lock" in places.files else ""
             yield "pytorch.version", "is %s, and pytorch.lock has torch==%s%s; correct one of the two" % (
-                version, torch[0], places.of("pytorch.lock", text, lock_lines.line_of(text, "torch", torch[0])))
+                version, torch[0], where)
     for keys, tag_keys in TAGGED:
         given, tag = (components.value_at(definition, path) for path in (keys, tag_keys))
         tagged = _TAG.match(tag) if isinstance(tag, str) else None
