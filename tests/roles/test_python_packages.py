@@ -7,8 +7,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
-import subprocess
 
 import pytest
 import yaml
