@@ -116,10 +116,12 @@ def find_place(workspace: Workspace, words: tuple[str, ...], root: str | None, m
 def _one(words: tuple[str, ...], root: str | None) -> releases.Release:
     """Read the release that words name, or else the newest."""
     place = find_place(find_workspace(), words, root)
-    name = place.target.releases[0] if place.target.releases else progress.newest(place.root)
-    if not name:
+    if place.target.releases:
+        return releases.read(place.root, place.target.releases[0])
+    found = progress.newest(place.root)
+    if found is None:
         raise CommandError("There is no release below %s yet." % place.root)
-    return releases.read(place.root, name)
+    return found
 
 
 def _print(found: object) -> None:
@@ -240,7 +242,8 @@ def complete_steps(_context: Any, _parameter: Any, incomplete: str) -> list[str]
     try:
         here, root = directory_of_release(), _context.params.get("root")
         place = find_place(find_workspace(), (), root or (os.path.dirname(here.prefix) if here.prefix else None))
-        name = here.releases[0] if here.releases else progress.newest(place.root)
+        found = None if here.releases else progress.newest(place.root)
+        name = here.releases[0] if here.releases else found.files.release if found else ""
         steps = pathlib.Path(place.root, name, ".torchstack", "steps")
         names = sorted(path.name for path in steps.iterdir() if path.is_dir()) if name else []
     except (CommandError, OSError):

@@ -46,13 +46,10 @@ def files_of(release: Release, step: str) -> StepFiles:
     return own
 
 
-def newest(root: str) -> str:
-    """Name the release that is in progress, or else the one that was begun or frozen last; empty for none."""
+def newest(root: str) -> Release | None:
+    """Read the release that is in progress, or else the one that was begun or frozen last; None where there is none."""
     found = [releases.read(root, name) for name in releases.names(root)]
-    order = {True: "9", False: "0"}
-    last = max(found, default=None, key=lambda one: (
-        order[one.lock is not None], str(releases.row(one)["since"] or "")))
-    return last.files.release if last else ""
+    return max(found, default=None, key=lambda one: (one.lock is not None, str(releases.row(one)["since"] or "")))
 
 
 def expected(release: Release) -> Expected | None:

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from typing import Any, Iterable, Mapping
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Network, Unreachable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_command import run
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror import pip_config, wheel_tags
@@ -56,9 +56,9 @@ class Lookups:
         # Of an annotated tag the first is an object of its own.
         commit = tags.get(tag + "^{}") or tags.get(tag)
         if commit is None:
-            near = difflib.get_close_matches(tag, [name for name in tags if not name.endswith("^{}")], 1)
+            near = nearest(tag, [name for name in tags if not name.endswith("^{}")])
             raise FactError("'%s' is %s, which %s does not have%s." % (
-                asked.after, tag, without_credentials(repository), "; did you mean %s?" % near[0] if near else ""))
+                asked.after, tag, without_credentials(repository), "; did you mean %s?" % near if near else ""))
         return commit
 
     def _source(self, asked: facts.Wanted) -> str:

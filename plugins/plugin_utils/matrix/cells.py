@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
 import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 
 AXES = ("extends", "release", "title", "change", "axes", "leave_out")
 """Keys of a matrix whose releases are made of axes."""
@@ -151,8 +151,8 @@ def _known(content: Mapping[str, Any], keys: tuple[str, ...], what: str) -> None
 
 
 def _near(word: object, names: Any) -> str:
-    near = difflib.get_close_matches(str(word), list(names), 1)
-    return "; did you mean '%s'?" % near[0] if near else "; there are %s" % ", ".join(names)
+    near = nearest(str(word), names)
+    return "; did you mean '%s'?" % near if near else "; there are %s" % ", ".join(names)
 
 
 def _once(names: list[str]) -> None:

@@ -7,18 +7,16 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import shutil
 import sys
 from typing import Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import release_file as definitions
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import ansible_programs, release_file
 
 from . import cells, runs
 
 DO = ("write", "plan", "rollout", "mirror")
-TOP = pathlib.Path(__file__).resolve().parents[3]
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -116,11 +114,10 @@ def check(matrix: pathlib.Path, found: cells.Matrix) -> None:
 def command(asked: argparse.Namespace, release: str) -> list[str]:
     """Compose the command line for one release."""
     site = asked.matrix.resolve().parents[1]
-    program = shutil.which("ansible-playbook", path=os.pathsep.join([
-        os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])) or "ansible-playbook"
-    of_checkout = TOP / "playbooks" / ("mirror.yml" if asked.do == "mirror" else site.name + ".yml")
+    of_checkout = ansible_programs.TOP / "playbooks" / ("mirror.yml" if asked.do == "mirror" else site.name + ".yml")
     of_collection = "hpcml.torchstack.%s" % ("mirror" if asked.do == "mirror" else "rollout")
     own = asked.playbook or (str(of_checkout) if of_checkout.is_file() else of_collection)
+    program = ansible_programs.find("ansible-playbook") or "ansible-playbook"
     words = [program, own, "-i", str(site / "hosts.yml"), "-e", "torchstack_release=%s" % release,
              "-e", "release_file=%s" % place(asked.matrix, release)]
     words += ["--check", "--diff"] if asked.do == "plan" else []

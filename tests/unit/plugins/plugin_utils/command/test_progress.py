@@ -74,4 +74,4 @@ def test_the_newest_release_is_the_one_that_is_rolled_out_now(root):
     root.release("2026-11-20")
     root.lock("2026-11-20")
     root.release("2026-11-24", "2026-11-24T08:15:00Z")
-    assert progress.newest(str(root.place)) == "2026-11-20"
+    assert progress.newest(str(root.place)).files.release == "2026-11-20"
