@@ -184,17 +184,26 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 def lines_of(node: Any, path: str) -> Iterator[tuple[str, int]]:
     """Yield the path of each key and element below a node of YAML, with its line."""
+    for here, key, _value in nodes_of(node, path):
+        yield here, key.start_mark.line + 1
+
+
+def nodes_of(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path of each key and element below a node of YAML, with the nodes of key and value.
+
+    Of an element both are the same.
+    """
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 here = "%s.%s" % (path, key.value) if path else key.value
-                yield here, key.start_mark.line + 1
-                yield from lines_of(value, here)
+                yield here, key, value
+                yield from nodes_of(value, here)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             here = "%s[%d]" % (path, number)
-            yield here, value.start_mark.line + 1
-            yield from lines_of(value, here)
+            yield here, value, value
+            yield from nodes_of(value, here)
 
 
 def repeated_keys(node: Any, path: str) -> Iterator[Repeated]:

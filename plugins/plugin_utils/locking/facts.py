@@ -8,6 +8,7 @@ from typing import Any, Collection, Iterator, Mapping, NamedTuple, Sequence, Uni
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
 COMMIT, SOURCE, ARCHIVE, WHEELS = "commit", "source", "archive", "wheels"
 Value = Union[str, "dict[str, list[str]]"]
@@ -87,7 +88,8 @@ def written(text: str, changes: Sequence[tuple[Wanted, Value]]) -> str:
     Raises ValueError: it is written in a way that they cannot be put into; the message is a sentence.
     """
     for asked, found in changes:
-        lines, nodes = text.splitlines(keepends=True), dict(_nodes(yaml.compose(text, Loader=yaml.SafeLoader), ""))
+        lines, composed = text.splitlines(keepends=True), yaml.compose(text, Loader=yaml.SafeLoader)
+        nodes = {path: (key, value) for path, key, value in release_file.nodes_of(composed, "")}
         key, value = nodes.get(asked.path, (None, None))
         if value is not None and isinstance(found, str) and value.start_mark.line == value.end_mark.line:
             at = lines[value.start_mark.line]
@@ -119,16 +121,3 @@ def _block(found: Mapping[str, list[str]], indent: int) -> list[str]:
 def _in_braces(nodes: Mapping[str, tuple[Any, Any]], path: str) -> bool:
     holder = nodes.get(path.rpartition(".")[0], (None, None))[1]
     return bool(holder is not None and getattr(holder, "flow_style", False))
-
-
-def _nodes(node: Any, path: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = "%s.%s" % (path, key.value) if path else str(key.value)
-            yield here, (key, value)
-            yield from _nodes(value, here)
-    elif isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            here = "%s[%d]" % (path, number)
-            yield here, (value, value)
-            yield from _nodes(value, here)
