@@ -67,7 +67,7 @@ def test_what_is_not_as_it_has_to_be_is_made_again(tmp_path, damage):
 @pytest.mark.parametrize("facts, acceptance", [
     ({"acceptance": {"started": "2026-11-20T06:22:11Z"}, "acceptances": []}, FIRST),
     ({"acceptance": None, "acceptances": []}, ""),
-    ({"acceptance": {"started": 3}, "acceptances": []}, ""),
+    ({"acceptance": {"started": None}, "acceptances": []}, ""),
     ({"partitions": [], "acceptance": None, "acceptances": [{"started": "x"}, {"started": "2026-11-21T06:22:11Z"}]}, SECOND),
     ({"partitions": [], "acceptance": None, "acceptances": []}, ""),
 ])
