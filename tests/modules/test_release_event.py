@@ -143,7 +143,7 @@ def test_what_cannot_be_told_is_a_warning_with_the_reason_and_the_others_are_tol
     assert done["told"] == ["cat"]
     said = "\n".join(done["not_told"])
     for reason in (
-        "post to 127.0.0.1 was answered with status 410", "failed: Connection refused", "nobody of that name",
+        "post to 127.0.0.1 was answered with status 410", "failed: Connection refused", "was refused: 550 nobody of that name",
         "ended with status 3: disk full", "/nowhere/at/all failed: ", "sleep did not end within 0.5 s",
         "%s/none failed: No such file or directory" % tmp_path,
     ):

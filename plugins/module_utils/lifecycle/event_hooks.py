@@ -83,11 +83,21 @@ def tell(hook: Hook, message: Message) -> str:
         return str(error)
     except subprocess.TimeoutExpired:
         return "did not end within %g s" % hook.timeout
+    except smtplib.SMTPRecipientsRefused as error:
+        return "was refused: %s" % ", ".join(_answer(*said) for said in error.recipients.values())
+    except smtplib.SMTPResponseException as error:
+        return "was refused: %s" % _answer(error.smtp_code, error.smtp_error)
     except (OSError, smtplib.SMTPException, ValueError) as error:
         # An address in an error may be a secret: only the reason is told.
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
         return "failed: %s" % (reason or (error if hook.way == "mail" else type(error).__name__))
     return ""
+
+
+def _answer(code: int, words: bytes | str) -> str:
+    """Return the answer of a mail server as it gave it."""
+    said = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+    return printable("%d %s" % (code, said)).replace("\n", " ")
 
 
 class _RefusedError(Exception):
