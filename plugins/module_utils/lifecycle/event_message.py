@@ -53,7 +53,7 @@ def compose(
     verdict = mapping(report.get("verdict"))
     problems = [mapping(problem) for problem in sequence(verdict.get("problems"))]
     subject = "%s of %s: %s" % (release, site, ", ".join(SAID[event] for event in events))
-    lines = [subject + ".", "", *sentences]
+    lines = [subject + ".", *(["", *sentences] if sentences else [])]
     if verdict.get("word"):
         lines += ["", "How it stands: %s" % text(verdict["word"])]
     for problem in problems:
