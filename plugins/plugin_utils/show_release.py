@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Print a release file as it is with the one that it extends; bin/show-release is the program."""
+"""Print a release file as it is with its parts and the one that it extends; bin/show-release is the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import release_file
 def main(words: Sequence[str]) -> int:
     """Run the program; returns its exit code: 2 where the file cannot be read."""
     parser = argparse.ArgumentParser(
-        prog="show-release", description="Print a release file together with the one that it extends, as YAML.")
+        prog="show-release", description="Print a release file with its parts and with the one that it extends, as YAML.")
     parser.add_argument("release", type=pathlib.Path, help="the release file")
     path = parser.parse_args(words).release
     try:
@@ -30,6 +30,6 @@ def main(words: Sequence[str]) -> int:
         return 2
     # As it is written: locks are names of files.
     for lock in locks.texts(read.content):
-        lock.put(read.lock_files.get(lock.path, lock.value))
+        lock.put(read.places.files.get(lock.path, lock.value))
     print("---\n" + yaml.safe_dump(read.content, sort_keys=False, width=120, allow_unicode=True), end="")
     return 0
