@@ -63,6 +63,8 @@ class Read(NamedTuple):
     is that of ``extends``, or of the key over the other's where that is in a part"""
     inherited: frozenset[str]
     """the paths of what the file has from another one"""
+    extends: str = ""
+    """the name of that one; empty for none"""
 
 
 def read(path: pathlib.Path, new_locks: bool = False) -> Read:
@@ -83,7 +85,7 @@ def read(path: pathlib.Path, new_locks: bool = False) -> Read:
         inherited = frozenset(derived_release.paths(content)) - set(lines)
         lines.update((one, lines[root] if root in parts else line) for one in inherited for root in [Places.root(one)])
     places = Places(lock_files.fill_in(content, path, lines, new_locks), lines, parts)
-    return Read(content, places, inherited)
+    return Read(content, places, inherited, str(name or ""))
 
 
 def _of_part(path: str, parts: dict[str, str]) -> str:

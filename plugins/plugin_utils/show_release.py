@@ -20,7 +20,9 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="show-release", description="Print a release file with its parts and with the one that it extends, as YAML.")
     parser.add_argument("release", type=pathlib.Path, help="the release file")
-    path = parser.parse_args(words).release
+    parser.add_argument("--with-locks", action="store_true", help="with the texts of its locks, not the names of their files")
+    asked = parser.parse_args(words)
+    path = asked.release
     try:
         if not path.is_file():
             raise ValueError(release_file.absence(path, path.parent.parent.name))
@@ -29,7 +31,7 @@ def main(words: Sequence[str]) -> int:
         print("show-release: %s" % error, file=sys.stderr)
         return 2
     # As it is written: locks are names of files.
-    for lock in locks.texts(read.content):
+    for lock in [] if asked.with_locks else list(locks.texts(read.content)):
         lock.put(read.places.files.get(lock.path, lock.value))
     print("---\n" + yaml.safe_dump(read.content, sort_keys=False, width=120, allow_unicode=True), end="")
     return 0

@@ -16,6 +16,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packag
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
 from . import facts, groups, lookups, moving, uv
+from .around import differs
 from .moving import LockError, replace
 
 SAME, CHANGED, FAILED = 0, 1, 2
@@ -37,6 +38,8 @@ class Release(NamedTuple):
     """the paths of the keys that the file and its parts have"""
     parts: Mapping[str, str] = {}
     """the names of the parts, by the keys at the top that they have"""
+    other: Mapping[str, Any] = {}
+    """the data of the release that this one extends"""
 
     def file_of(self, key: str) -> str:
         """Return the name of the file that a dotted path stands in, beside the release file or below."""
@@ -57,6 +60,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--split", action="store_true", help="only move the release file's locks into files beside it")
     found.add_argument("--part", action="append", default=[], metavar="KEY",
                        help="only move a key of the release file into a file of its own; repeatable")
+    found.add_argument("--own", action="append", default=[], metavar="KEY",
+                       help="only give a release a key of the one that it extends, with locks of its own; repeatable")
     found.add_argument("--to", metavar="FILE", help="with --part: the file, which may have further keys; "
                        "default: <release>/<key>.yml")
     return found
@@ -70,6 +75,8 @@ def main(words: Sequence[str]) -> int:
             raise LockError("--to says where --part moves a key; add --part KEY.")
         if arguments.part:
             return moving.move_keys(arguments.release, arguments.part, arguments.to, arguments.check)
+        if arguments.own:
+            return moving.own_keys(arguments.release, arguments.own, arguments.check)
         if arguments.split:
             return moving.split_up(arguments.release, arguments.check)
         return renew(read(arguments.release), arguments.upgrade, arguments.upgrade_all, arguments.check, arguments.only)
@@ -85,7 +92,7 @@ def read(path: pathlib.Path) -> Release:
     """Read a release file with its locks. Raises LockError, ValueError: it cannot be read, or has locks in itself."""
     if not path.is_file():
         raise LockError(release_file.absence(path, path.parent.parent.name))
-    content, places, inherited = release_file.read(path, new_locks=True)
+    content, places, inherited, extends = release_file.read(path, new_locks=True)
     files = places.files
     inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
     if inline:
@@ -103,7 +110,8 @@ def read(path: pathlib.Path) -> Release:
         if beside.is_file():
             asked[key] = beside.read_text(encoding="utf-8")
     own = frozenset(places.lines) - inherited
-    return Release(path, content, dict(files), asked, inherited & set(files), own, places.parts)
+    other = release_file.read(path.with_name(extends + ".yml"), new_locks=True).content if extends else {}
+    return Release(path, content, dict(files), asked, inherited & set(files), own, places.parts, other)
 
 
 def renew(
@@ -126,7 +134,9 @@ def renew(
             release.path.name, unknown[0], ", ".join(sorted(before))))
     program, after = uv.program(), {}
     for group in groups.groups(release.content, release.asked, release.lock_files):
-        if release.inherited.issuperset(group.paths) or (only and not group.paths[0].startswith(tuple(only))):
+        if only and not group.paths[0].startswith(tuple(only)):
+            continue
+        if release.inherited.issuperset(group.paths) and not differs(group.around, group.paths[0], release.other):
             continue
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
         # Without hashes, as uv would give those of a held version back as they are, right or wrong.
@@ -178,9 +188,11 @@ def _tell_and_write(
 ) -> int:
     changed = {path: text for path, text in after.items() if text != before[path]}
     for path in sorted(release.inherited & set(changed)):
-        raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): give %s a file "
-                        "of its own there." % (release.lock_files[path], release.path.name,
-                                               ", ".join(groups.changes(before[path], changed[path])), path))
+        remedy = (
+            "bin/lock %s --own bundles gives it bundles of its own" % release.path if path.startswith("bundles[")
+            else "give %s a file of its own there" % path)
+        raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): %s." % (
+            release.lock_files[path], release.path.name, ", ".join(groups.changes(before[path], changed[path])), remedy))
     for path, text in changed.items():
         print("%s:" % release.lock_files[path])
         for line in groups.changes(before[path], text):

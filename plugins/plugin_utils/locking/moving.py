@@ -112,6 +112,52 @@ def move_keys(path: pathlib.Path, keys: Sequence[str], to: str | None, check: bo
     return SAME
 
 
+def own_keys(path: pathlib.Path, keys: Sequence[str], check: bool) -> int:
+    """Give a release keys of the one that it extends, each as a part with copies of its locks, which it may change.
+
+    Raises LockError, ValueError: nothing was changed.
+    """
+    extends = release_file.read(_there(path), new_locks=True).extends
+    text, other = path.read_text(encoding="utf-8"), path.with_name(extends + ".yml")
+    if not extends:
+        raise LockError("%s extends no other release, so that all of its keys are its own." % path)
+    places = release_file.read(other).places
+    written: dict[str, str] = {}
+    for key in dict.fromkeys(keys):
+        if key in release_file.read(path, new_locks=True).places.parts or key in release_file.parse(text)[0]:
+            raise LockError("'%s' is %s's own already." % (key, path))
+        name = "%s/%s.yml" % (path.stem, key)
+        whole = (other.parent / places.parts.get(key, other.name)).read_text(encoding="utf-8")
+        part = _head(text, name) + _text_of(whole, key)
+        for lock in sorted({file for at, file in places.files.items() if places.root(at) == key}, reverse=True):
+            new = "%s/%s" % (path.stem, lock.partition("/")[2] or lock)
+            part = re.sub(r"(?<![\w/.-])%s(?![\w/.-])" % re.escape(lock), new, part)
+            written[new] = (other.parent / lock).read_text(encoding="utf-8")
+        written[name] = part
+        text = _with_names(text, [*release_file.parse(text)[0].get(release_parts.KEY, []), name])
+    there = [name for name in written if (path.parent / name).exists()]
+    if there:
+        raise LockError("%s is there already; remove it, or give %s that key by hand." % (path.parent / there[0], path))
+    print("%s: %s of its own, in %s." % (path.name, ", ".join(keys), ", ".join(sorted(written))))
+    if check:
+        return CHANGED
+    for name, file in written.items():
+        replace(path.parent / name, file)
+    replace(path, text)
+    return SAME
+
+
+def _text_of(text: str, key: str) -> str:
+    """Return the text of a key at the top, with the comments above it. Raises LockError: there is none."""
+    free = [one for one in release_file.parse(text)[0] if one not in release_parts.OF_THE_RELEASE_FILE]
+    if key not in free:
+        near = nearest(key, free)
+        raise LockError("'%s' is none of the keys that can be moved%s; there are %s." % (
+            key, ", did you mean '%s'" % near if near else "", ", ".join(free)))
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[slice(*_extent(text, lines, key))])
+
+
 def _digest(*texts: str) -> str:
     """Digest what the files of a release say together."""
     whole: dict[str, Any] = {}
@@ -138,16 +184,11 @@ def moved(text: str, key: str, name: str, part: str = "") -> Moved:
 
     Raises LockError: the release file itself does not have the key, or shares an anchor with it.
     """
-    content, _lines = release_file.parse(text)
-    if key not in content or key in release_parts.OF_THE_RELEASE_FILE:
-        free = [one for one in content if one not in release_parts.OF_THE_RELEASE_FILE]
-        near = nearest(key, free)
-        raise LockError("'%s' is none of the keys that can be moved%s; there are %s." % (
-            key, ", did you mean '%s'" % near if near else "", ", ".join(free)))
+    content, own = release_file.parse(text)[0], _text_of(text, key)
     lines = text.splitlines(keepends=True)
     first, last = _extent(text, lines, key)
     names = [*content.get(release_parts.KEY, []), *([name] if name not in content.get(release_parts.KEY, []) else [])]
-    part = (part or _head(text, name)) + "".join(lines[first:last])
+    part = (part or _head(text, name)) + own
     try:
         release_file.parse(part)
         return Moved(_with_names("".join(lines[:first] + lines[last:]), names), part)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.locking import cli
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.locking import cli, facts
 
 HEAD = """\
 ---
@@ -100,3 +100,16 @@ def test_locks_in_a_part_are_moved_into_files_too(one, capsys):
     assert release_file.read(one).content == before
     assert cli.main([str(one), "--split"]) == 0
     assert "one.yml has no lock in itself." in capsys.readouterr().out
+
+
+def test_what_is_looked_up_is_written_into_the_file_that_has_it(one, capsys):
+    one.write_text("release: one\nparts: [one/nccl.yml]\nmpi4py:\n  version: '1'\n")
+    part = one.parent / "one" / "nccl.yml"
+    part.parent.mkdir()
+    part.write_text("nccl:\n  repository: r\n  tag: v1  # why\n")
+    release = cli.read(one)
+    found = {asked.path: (asked, "%040d" % number) for number, asked in enumerate(facts.wanted(release.content))}
+    assert cli._tell_and_write(release, {}, {}, list(found.values()), check=False) == 0
+    assert part.read_text() == "nccl:\n  repository: r\n  tag: v1  # why\n  commit: %s\n" % found["nccl.commit"][1]
+    assert one.read_text().endswith("mpi4py:\n  version: '1'\n  sha256: %s\n" % found["mpi4py.sha256"][1])
+    assert "and 2 values of one/nccl.yml, one.yml." in capsys.readouterr().out
