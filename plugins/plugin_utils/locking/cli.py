@@ -15,7 +15,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_l
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
-from . import facts, groups, lookups, moving, uv
+from . import conda, facts, groups, lookups, moving, uv
 from .around import differs
 from .moving import LockError, replace
 
@@ -122,8 +122,8 @@ def renew(
     Raises UvError, LockError, ValueError: one cannot be made, and none was written.
     """
     before = {lock.path: lock.value for lock in locks.texts(release.content) if lock.path in release.lock_files}
-    known = {block.name for path, text in before.items() if not path.startswith("base.lock")
-             for block in groups.blocks(text)}
+    known = {block.name for path, text in before.items() if path != conda.PATH for block in groups.blocks(text)}
+    known.update(conda.packages(before.get(conda.PATH, "")))
     strange = [name for name in upgrade if canonical(name) not in known]
     if strange:
         raise LockError("No lock of %s has '%s'; a package that is new goes into a file such as base.in." % (
@@ -132,7 +132,7 @@ def renew(
     if unknown:
         raise LockError("No lock of %s has a key that begins with '%s'; there are %s." % (
             release.path.name, unknown[0], ", ".join(sorted(before))))
-    program, after = uv.program(), {}
+    program, after = uv.program(), dict[str, str]()
     for group in groups.groups(release.content, release.asked, release.lock_files):
         if only and not group.paths[0].startswith(tuple(only)):
             continue
@@ -149,8 +149,14 @@ def renew(
             lock.put(found.get(lock.path, lock.value))
         for name in left:
             print("  left out: %s, as %s" % (name, group.strange))
+    if conda.PATH in {*release.asked} - release.inherited and not (only and not conda.PATH.startswith(tuple(only))):
+        print("Solving %s ..." % release.lock_files[conda.PATH], flush=True)
+        after[conda.PATH] = conda.solve(
+            release.content, release.asked[conda.PATH], before[conda.PATH], upgrade, upgrade_all)
     left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
     for path, reason in {**groups.left_alone(release.content), **left_alone}.items():
+        if path in after and path == conda.PATH:
+            continue
         print("Left as it is: %s, as %s." % (release.lock_files[path], reason))
     return _tell_and_write(release, before, after, [] if only else look_up(release), check)
 
@@ -182,20 +188,29 @@ def look_up(release: Release) -> list[tuple[facts.Wanted, facts.Value]]:
     return found
 
 
+def told(path: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Tell the difference of a lock by package, a line each."""
+    difference = conda.changes if path == conda.PATH else groups.changes
+    return list(difference(before[path], after[path]))
+
+
 def _tell_and_write(
     release: Release, before: Mapping[str, str], after: Mapping[str, str],
     known: Sequence[tuple[facts.Wanted, facts.Value]], check: bool,
 ) -> int:
     changed = {path: text for path, text in after.items() if text != before[path]}
+    # A list of packages that says the same in another form is no change.
+    if conda.PATH in changed and not told(conda.PATH, before, changed):
+        del changed[conda.PATH]
     for path in sorted(release.inherited & set(changed)):
         remedy = (
             "bin/lock %s --own bundles gives it bundles of its own" % release.path if path.startswith("bundles[")
             else "give %s a file of its own there" % path)
         raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): %s." % (
-            release.lock_files[path], release.path.name, ", ".join(groups.changes(before[path], changed[path])), remedy))
+            release.lock_files[path], release.path.name, ", ".join(told(path, before, changed)), remedy))
     for path, text in changed.items():
         print("%s:" % release.lock_files[path])
-        for line in groups.changes(before[path], text):
+        for line in told(path, before, changed):
             print("  " + line)
     texts = {}
     for name in dict.fromkeys(release.file_of(asked.path) for asked, _value in known):
