@@ -7,12 +7,14 @@ from __future__ import annotations
 import copy
 import importlib.util
 import pathlib
+import re
 
 import jsonschema
 import pytest
 import referencing
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import schema
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks, release_file
 from support import sites
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -62,6 +64,23 @@ def test_a_release_file_with_parts_needs_its_name_only_in_itself():
     assert complaints({"release": "x", "parts": ["x/rules.yml"]}, generate.release_schema()) == []
     assert complaints({"parts": ["x/rules.yml"]}, generate.release_schema()) == ["'release' is a required property"]
     assert complaints({"release": "x", "parts": ["rules.yml"]}, generate.release_schema())
+
+
+def test_the_release_that_a_page_makes_from_nothing_is_one():
+    page = (TOP / "docs" / "how-to" / "add-a-release.md").read_text()
+    (block,) = re.findall(r"(?s)```yaml\n(release: .*?)```", page)
+    data = yaml.safe_load(block)
+    # bin/lock looks these up.
+    data["mpi4py"]["sha256"] = data["horovod"]["sha256"] = "0" * 64
+    assert complaints(data, generate.release_schema()) == []
+    (part,) = data.pop("parts")
+    whole = {**data, **yaml.safe_load((SHORT.parent / part).read_text())}
+    for lock in locks.texts(whole):
+        name = "torch==2.13.0" if lock.path == "pytorch.lock" else "x==1"
+        lock.put("%s --hash=sha256:%064d\n" % (name, 0))
+    whole.pop("bundles")
+    keys = generate.specified("release", "release_file")
+    assert release_file.problems(whole, keys) == []
 
 
 @pytest.mark.parametrize("path", SITE_DATA, ids=lambda path: str(path.relative_to(INVENTORIES)))
