@@ -145,7 +145,8 @@ def release_schema() -> Options:
     """JSON Schema for a release file: of one that extends another, what differs."""
     whole = json_level(specified("release", "release_file"), patterns("release"), "", templates=False)
     derived = differing(whole)
-    parts = {PARTS: {"type": "array", "items": {"type": "string", "pattern": "^[^/].*/.*[.]yml$"}, "description": PARTS_SAY}}
+    name = {"type": "string", "pattern": "^[^/].*/.*[.]yml$"}
+    parts = {PARTS: {"type": "array", "items": name, "description": PARTS_SAY}}
     derived["properties"] = {EXTENDS: {"type": "string", "description": EXTENDS_SAYS}, **parts, **derived["properties"]}
     whole["properties"] = {**parts, **whole["properties"]}
     # What is not here may be in a part.
@@ -160,8 +161,9 @@ def part_schema() -> Options:
     """JSON Schema for a part of a release file, which may extend another one: some keys at the top."""
     keys = {name: {"$ref": "%s#/then/properties/%s" % (OF_A_FILE, name)}
             for name in specified("release", "release_file") if name != "release"}
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A part of a release file of hpcml.torchstack",
-            "type": "object", "properties": keys, "additionalProperties": False}
+    return {"$schema": "http://json-schema.org/draft-07/schema#",
+            "title": "A part of a release file of hpcml.torchstack", "type": "object",
+            "properties": keys, "additionalProperties": False}
 
 
 def differing(schema: Options) -> Options:

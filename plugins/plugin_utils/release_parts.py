@@ -43,8 +43,8 @@ def read(path: pathlib.Path, parse: Parse) -> Whole:
     listed = content.pop(KEY, [])
     own = lines.pop(KEY, 0)
     if not isinstance(listed, list):
-        raise ValueError("The release file %s has no list under '%s' in line %d; write one, such as [parts/rules.yml]." % (
-            path, KEY, own))
+        raise ValueError("The release file %s has no list under '%s' in line %d; write one, such as "
+                         "[parts/rules.yml]." % (path, KEY, own))
     places = [lines.pop("%s[%d]" % (KEY, number)) for number in range(len(listed))]
     whole = Whole(content, lines, {})
     for number, (name, line) in enumerate(zip(listed, places)):

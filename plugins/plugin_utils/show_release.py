@@ -18,9 +18,10 @@ from . import release_file
 def main(words: Sequence[str]) -> int:
     """Run the program; returns its exit code: 2 where the file cannot be read."""
     parser = argparse.ArgumentParser(
-        prog="show-release", description="Print a release file with its parts and with the one that it extends, as YAML.")
+        prog="show-release", description="Print a release file with its parts and the one that it extends, as YAML.")
     parser.add_argument("release", type=pathlib.Path, help="the release file")
-    parser.add_argument("--with-locks", action="store_true", help="with the texts of its locks, not the names of their files")
+    parser.add_argument(
+        "--with-locks", action="store_true", help="with the texts of its locks, not the names of their files")
     asked = parser.parse_args(words)
     path = asked.release
     try:

@@ -208,7 +208,8 @@ def test_a_lock_that_pip_would_refuse_is_not_renewed(place, change, said):
 @pytest.fixture()
 def bundled(place):
     """A release that extends one with a bundle, and has another version of what the bundle stands on."""
-    place.file.write_text(RELEASE + "# why\nbundles:\n  - {name: data, packages: [frames], lock: one/bundles/data.txt}\n")
+    bundle = "{name: data, packages: [frames], lock: one/bundles/data.txt}"
+    place.file.write_text("%s# why\nbundles:\n  - %s\n" % (RELEASE, bundle))
     place.offer("ndarray", "1.0")
     place.offer("frames", "1.0", requires=["ndarray<2"])
     assert place.run()[0] == 0

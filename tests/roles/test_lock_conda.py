@@ -43,7 +43,8 @@ class Place:
         return done.returncode, done.stdout
 
     def versions(self):
-        return dict(re.findall(r"(?m)/(\w+)-([\d.]+)-0\.(?:conda|tar\.bz2)#sha256:[0-9a-f]{64}$", self.lock.read_text()))
+        archive = r"(?m)/(\w+)-([\d.]+)-0\.(?:conda|tar\.bz2)#sha256:[0-9a-f]{64}$"
+        return dict(re.findall(archive, self.lock.read_text()))
 
 
 @pytest.fixture()
@@ -60,7 +61,8 @@ def place(tmp_path):
 
 def test_a_lock_is_made_of_the_specs_beside_it_and_a_second_run_writes_nothing(place):
     code, said = place.run()
-    assert code == 0 and "one/conda-packages.txt:\n  toydata (none) -> 1.0.0-0\n  toyuser (none) -> 1.0.0-0\n" in said, said
+    assert code == 0, said
+    assert "one/conda-packages.txt:\n  toydata (none) -> 1.0.0-0\n  toyuser (none) -> 1.0.0-0\n" in said
     assert place.versions() == {"toydata": "1.0.0", "toyuser": "1.0.0"} and "@EXPLICIT" in place.lock.read_text()
     before = place.lock.read_bytes()
     for version in ("toydata", "toyuser"):
@@ -119,3 +121,14 @@ def test_channels_of_a_site_are_a_variable(place):
     place.file.write_text(RELEASE % "")
     assert place.run(TORCHSTACK_CONDA_CHANNELS=place.channel.url)[0] == 0
     assert place.versions() == {"toydata": "1.0.0", "toyuser": "1.0.0"}
+
+
+def test_a_package_for_gpus_is_solved_where_the_release_file_says_that_its_nodes_have_them(place):
+    place.channel.add("toygpu", "1.0.0", {"share/toygpu": "1\n"}, ("__cuda >=12",))
+    place.channel.index()
+    place.asked.write_text("toygpu\n")
+    without = {"CONDA_OVERRIDE_CUDA": ""}
+    assert place.run(**without)[0] == 2 and not place.lock.exists()
+    place.file.write_text(place.file.read_text() + "  virtual_packages: {__cuda: '12.4'}\n")
+    code, said = place.run(**without)
+    assert code == 0 and place.versions() == {"toygpu": "1.0.0"}, said

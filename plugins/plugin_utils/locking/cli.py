@@ -208,7 +208,7 @@ def _tell_and_write(
             else "give %s a file of its own there" % path)
         raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): %s." % (
             release.lock_files[path], release.path.name, ", ".join(told(path, before, changed)), remedy))
-    for path, text in changed.items():
+    for path in changed:
         print("%s:" % release.lock_files[path])
         for line in told(path, before, changed):
             print("  " + line)

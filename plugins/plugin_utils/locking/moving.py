@@ -199,7 +199,8 @@ def moved(text: str, key: str, name: str, part: str = "") -> Moved:
 
 def _extent(text: str, lines: Sequence[str], key: str) -> tuple[int, int]:
     """Return the first line of a key at the top, with the comments right above it, and that behind its last one."""
-    begins = {node.value: node.start_mark.line for node, _value in yaml.compose(text, Loader=yaml.SafeLoader).value}
+    whole: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    begins = {node.value: node.start_mark.line for node, _value in whole.value}
     own = begins[key]
     behind = min((line for line in begins.values() if line > own), default=len(lines))
     return _above(lines, own), _above(lines, behind) if behind < len(lines) else len(lines)

@@ -94,7 +94,7 @@ def render(answers: Answers) -> dict[str, str]:
 
 
 def beside_into(files: dict[str, str], directory: str) -> Callable[[str, str], str]:
-    """Return what templates call to have a lock or a part in a file of a directory: with name and text, for its path."""
+    """Return what templates call to have a lock or a part in a file of a directory: name and text, for its path."""
     def beside(name: str, text: str) -> str:
         path = "%s/%s" % (directory, name)
         files[path] = text

@@ -20,7 +20,8 @@ LOCK = "x==1.0 --hash=sha256:%s\n" % ("a" * 64)
 
 @pytest.fixture()
 def one(tmp_path):
-    for name, text in (("one.yml", ONE), ("one/packages.yml", PACKAGES), ("parts/rules.yml", RULES), ("one/x.txt", LOCK)):
+    files = {"one.yml": ONE, "one/packages.yml": PACKAGES, "parts/rules.yml": RULES, "one/x.txt": LOCK}
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path / "one.yml"
@@ -57,7 +58,7 @@ def test_who_extends_it_has_its_parts_and_may_have_parts_too(one):
     ("parts: one/packages.yml\n", r"one.yml has no list under 'parts' in line 1; write one, such as"),
     ("parts:\n", r"one.yml has no list under 'parts' in line 1"),
     ("parts: [rules.yml]\n", r"names the part rules.yml in line 1, which has to be a file NAME.yml in a directory"),
-    ("a: 1\nparts:\n  - ../one/packages.yml\n", r"names the part ../one/packages.yml in line 3, which has to be a file"),
+    ("a: 1\nparts:\n  - ../one/packages.yml\n", r"names the part ../one/packages.yml in line 3, which has to be a f"),
     ("parts: [/etc/rules.yml]\n", r"names the part /etc/rules.yml in line 1, which has to be"),
     ("parts: [one/x.txt]\n", r"names the part one/x.txt in line 1, which has to be"),
     ("parts: [{a: b}]\n", r"names the part {'a': 'b'} in line 1, which has to be"),

@@ -70,7 +70,7 @@ def test_with_check_nothing_is_written(one):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--part", "pakages"], "'pakages' is none of the keys that can be moved, did you mean 'packages'; there are title, "),
+    (["--part", "pakages"], "'pakages' is none of the keys that can be moved, did you mean 'packages'; there are "),
     (["--part", "release"], "'release' is none of the keys that can be moved"),
     (["--part", "packages", "--to", "rules.yml"], "The part rules.yml, which has to be a file NAME.yml in a directory"),
     (["--part", "packages", "--to", "there/x.yml"], "there/x.yml is there already, and is no part of"),
