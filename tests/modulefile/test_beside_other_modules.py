@@ -110,3 +110,23 @@ def test_a_value_that_the_user_has_changed_since_is_left_to_the_user(system, say
     environment["ONE"] = "mine"
     after = ask(system, environment, ("unload", "torchstack/1"), 60, shell=False).environment
     assert after["ONE"] == "mine" and after["THREE"] == "user's"
+
+
+def test_what_a_module_loaded_later_unsets_too_does_not_come_back(system, say):
+    ours = Module("torchstack", "1", "", True, (("unsetenv", "THREE", ""),))
+    site = Module("site", "1", "", False, (("unsetenv", "THREE", ""), ("prepend", "PATH", "/soft/site/bin")))
+    found = say([ours, site], "load torchstack/1", "load site/1", "unload torchstack/1")
+    assert [("THREE" in each) for each in found] == [False, False, False]
+    found = say([ours, site], "load site/1", "unload site/1", "load torchstack/1", "unload torchstack/1")
+    assert found[3] == found[1]
+
+
+def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_module_has_moved_one(system, say):
+    if system.kind != EM:
+        pytest.skip("a plain module of Lmod moves an entry that is there already")
+    name = "LD_LIBRARY_PATH"
+    ours = Module("torchstack", "1", "", True, (("prepend", name, "/soft/a/bin"), ("prepend", name, "/soft/cuda/lib64")))
+    conda = Module("conda", "1", "", False, (("append", name, "/soft/c/bin"), ("append", name, "/soft/a/bin")))
+    site = Module("site", "1", "", False, (("append", name, "/soft/a/bin"), ("prepend", name, "/soft/c/bin")))
+    found = say([ours, conda, site], "load conda/1", "load torchstack/1", "switch conda/1 site/1", "unload torchstack/1")
+    assert found[3][name].split(":") == ["/soft/c/bin", "/u/lib", "/soft/a/bin"]
