@@ -130,3 +130,9 @@ def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_mo
     site = Module("site", "1", "", False, (("append", name, "/soft/a/bin"), ("prepend", name, "/soft/c/bin")))
     found = say([ours, conda, site], "load conda/1", "load torchstack/1", "switch conda/1 site/1", "unload torchstack/1")
     assert found[3][name].split(":") == ["/soft/c/bin", "/u/lib", "/soft/a/bin"]
+
+
+def test_a_value_of_a_module_that_is_gone_does_not_come_back(system, say):
+    ours, site = Module("torchstack", "1", "", True, OURS), CONDA._replace(name="site", family="")
+    found = say([ours, site], "load site/1", "load torchstack/1", "unload site/1", "unload torchstack/1")
+    assert "ONE" not in found[3] and "TWO" not in found[3]
