@@ -134,5 +134,19 @@ def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_mo
 
 def test_a_value_of_a_module_that_is_gone_does_not_come_back(system, say):
     ours, site = Module("torchstack", "1", "", True, OURS), CONDA._replace(name="site", family="")
-    found = say([ours, site], "load site/1", "load torchstack/1", "unload site/1", "unload torchstack/1")
-    assert "ONE" not in found[3] and "TWO" not in found[3]
+    same = Module("same", "1", "", False, (("setenv", "ONE", "ours"),))
+    found = say(
+        [ours, site, same], "load site/1", "load torchstack/1", "unload site/1", "load same/1", "unload torchstack/1")
+    assert found[4].get("ONE") != "conda's" and "TWO" not in found[4]
+
+
+def test_what_another_module_has_pushed_away_of_ours_does_not_come_back_when_ours_is_gone(system, say):
+    if not pushes(system):
+        pytest.skip("this version has no pushenv")
+    ours = Module("torchstack", "1", "", True, (("setenv", "THREE", "ours"), ("setenv", "TWO", "ours")))
+    other = Module("extra", "1", "", False, (("pushenv", "THREE", "pushed"), ("pushenv", "TWO", "pushed")))
+    found = say([ours, other], "load torchstack/1", "load extra/1", "unload torchstack/1", "unload extra/1")
+    assert (found[2]["THREE"], found[2]["TWO"]) == ("pushed", "pushed")
+    assert "ours" not in (found[3].get("THREE"), found[3].get("TWO"))
+    if system.kind == LMOD:
+        assert found[3] == USER

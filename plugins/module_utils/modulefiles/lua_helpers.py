@@ -117,16 +117,29 @@ local function take_layer(name)
    return nil, #layers == 0
 end
 
+-- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
+local function replace_pushed(name, given, before)
+   local found, base64 = pcall(require, "base64")
+   local stack = os.getenv("__LMOD_STACK_" .. name) or ""
+   local rest, first = stack:match("^(.-)([^:]+)$")
+   if found and given and first == base64.encode64(given) then
+      assign("__LMOD_STACK_" .. name, rest .. (before and base64.encode64(before) or "false"))
+   end
+end
+
 -- Set a variable (or unset it, with false) until unload brings back what was there before. What others made of it since
 -- is left to them.
 local function replace(name, value)
    local now = os.getenv(name)
    if mode() == "unload" and variables() then
-      local layer, last = take_layer(name)
+      local layer, last, layers = take_layer(name)
       local given = value or nil
       if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
       if last and (now == given or value and not can_keep(value)) then
          assign(name, is_current(layer) and not (not value and is_unset_since(name)) and layer.before)
+      else
+         local next = layers and layers[#layers]
+         replace_pushed(name, given, next and next.given or not next and is_current(layer) and layer.before)
       end
    elseif mode() == "load" and variables() then
       add_layer(name, now, value, now and setters(name) or "")
