@@ -83,6 +83,16 @@ def test_s02_a_module_takes_the_place_of_another_one_of_its_family_and_nothing_o
     assert after == USER
 
 
+def test_a_module_may_have_the_name_of_the_site_s_and_takes_the_place_of_its_versions(system, say):
+    ours = TORCHSTACK._replace(name="conda", version="2", family="")
+    theirs = CONDA._replace(family="")
+    over = "load conda/2" if system.kind == LMOD else "switch conda/1 conda/2"
+    _before, both, after, theirs_again = say([theirs, ours], "load conda/1", over, "unload conda/2", "load conda/1")
+    assert both == LOADED
+    assert after == USER
+    assert theirs_again["ONE"] == "conda's"
+
+
 def test_environment_modules_say_which_module_of_the_family_is_loaded_and_what_to_type(system, tmp_path):
     if system.kind != EM or not pushes(system):
         pytest.skip("Lmod swaps modules of a family, and version 4 knows no family")

@@ -14,7 +14,7 @@ from typing import Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
-from support.module_worlds import PATHS, USERS, Module, differences, entries, expected, living
+from support.module_worlds import PATHS, USERS, VARIABLES, Module, differences, entries, expected, living
 
 COLLECTION = "mine"
 
@@ -145,12 +145,15 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
         State({**start, "HOME": str(runs.place / name), "MODULEPATH": place}, {})
         for name, place in zip(("home", "control-home"), directories))
     control = Control(runs, plain)
+    alone: list[State] = []
     moves = Moves(modules, runs.system.kind != module_system.LMOD)
     said: list[str] = []
     for turn in range(length + 1):
         now = loaded(state.environment)
         words = random_command(source, modules, now, runs.words) if turn < length else ("purge",)
         before = state.environment
+        if now and not any(module.ours for module in modules if module.full_name in now):
+            alone.append(state)
         succeeded, state = runs.run(state, words)
         control.waiting.append(words)
         said.append(" ".join(words))
@@ -162,7 +165,10 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
         models = [expected(modules, now, start, moves) for moves in (True, False)]
         found = differences(models, living(modules, now, start), real, models[0], displaced)
         if found:
-            found = differences(models, living(modules, now, start), real, control.environment(), displaced)
+            ends = [runs.run(each, ("purge",))[1].environment for each in alone]
+            said_now = {where for module in modules if module.full_name in now for _word, where, _value in module.actions}
+            strays = {name: {end.get(name) for end in ends} for name in VARIABLES if name not in said_now}
+            found = differences(models, living(modules, now, start), real, control.environment(), displaced, strays)
         if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(control.environment())))
         if not now:
