@@ -135,10 +135,12 @@ def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_mo
     if system.kind != EM:
         pytest.skip("a plain module of Lmod moves an entry that is there already")
     name = "LD_LIBRARY_PATH"
-    ours = Module("torchstack", "1", "", True, (("prepend", name, "/soft/a/bin"), ("prepend", name, "/soft/cuda/lib64")))
+    ours = Module(
+        "torchstack", "1", "", True, (("prepend", name, "/soft/a/bin"), ("prepend", name, "/soft/cuda/lib64")))
     conda = Module("conda", "1", "", False, (("append", name, "/soft/c/bin"), ("append", name, "/soft/a/bin")))
     site = Module("site", "1", "", False, (("append", name, "/soft/a/bin"), ("prepend", name, "/soft/c/bin")))
-    found = say([ours, conda, site], "load conda/1", "load torchstack/1", "switch conda/1 site/1", "unload torchstack/1")
+    found = say(
+        [ours, conda, site], "load conda/1", "load torchstack/1", "switch conda/1 site/1", "unload torchstack/1")
     assert found[3][name].split(":") == ["/soft/c/bin", "/u/lib", "/soft/a/bin"]
 
 

@@ -9,9 +9,7 @@ import random
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_load
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import is_bookkeeping
-
-from conftest import SYNTAX
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import LMOD, is_bookkeeping
 
 POOL = ("8", "8.9", "9.0", "9.0.5", "9.1", "9.1.1", "9.2", "9.10", "10.0", "10.1.2-3", "11")
 
@@ -30,7 +28,7 @@ def world(system, modulefiles, tmp_path):
             (place / version).write_text("#%%Module1.0\nconflict cudnn\nsetenv CUDNN %s\n" % version)
         if default:
             (place / ".version").write_text('#%%Module1.0\nset ModulesVersion "%s"\n' % default)
-        path = "%s:%s" % (ours / SYNTAX[system.kind], place.parent)
+        path = "%s:%s" % (ours / ("lmod" if system.kind == LMOD else "tcl"), place.parent)
         return {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MODULEPATH": path}
 
     return make

@@ -34,5 +34,5 @@ def test_s22_a_torch_that_needs_cxx17_gets_it_and_an_older_one_keeps_its_own():
 
 
 def test_s22_horovod_and_its_gloo_are_compiled_as_cxx17_too():
-    found = [re.findall(r"set\(CMAKE_CXX_STANDARD (\d+)\)", lines_of(b"CMakeLists.txt", side)) for side in ("old", "new")]
-    assert found == [["14"], ["17"]]
+    before, after = (lines_of(b"CMakeLists.txt", side) for side in ("old", "new"))
+    assert [re.findall(r"set\(CMAKE_CXX_STANDARD (\d+)\)", text) for text in (before, after)] == [["14"], ["17"]]

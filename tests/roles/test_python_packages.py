@@ -319,7 +319,7 @@ def test_the_defaults_of_an_entry_are_those_of_the_release_file():
     assert {name: option["default"] for name, option in options.items() if "default" in option} == packages.DEFAULTS
 
 
-def test_a_site_s_own_files_come_as_a_wheel_with_a_digest_and_are_seen_by_every_python_of_the_release(release, tmp_path):
+def test_a_site_s_own_files_come_as_a_wheel_with_a_digest_and_every_python_of_the_release_sees_them(release, tmp_path):
     snooper = "import atexit, sys\natexit.register(lambda: print('used: %s' % ('json' in sys.modules)))\n"
     kernel = "share/jupyter/kernels/torchstack/kernel.json"
     wheel = make_wheel(release.wheels, "site_files", "1", {

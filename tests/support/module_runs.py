@@ -166,8 +166,9 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
         found = differences(models, living(modules, now, start), real, models[0], displaced)
         if found:
             ends = [runs.run(each, ("purge",))[1].environment for each in alone]
-            said_now = {where for module in modules if module.full_name in now for _word, where, _value in module.actions}
-            strays = {name: {end.get(name) for end in ends} for name in VARIABLES if name not in said_now}
+            there = [action for module in modules if module.full_name in now for action in module.actions]
+            mine = {where for _word, where, _value in there}
+            strays = {name: {end.get(name) for end in ends} for name in VARIABLES if name not in mine}
             found = differences(models, living(modules, now, start), real, control.environment(), displaced, strays)
         if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(control.environment())))

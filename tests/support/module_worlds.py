@@ -175,7 +175,7 @@ def differences(
     """Tell what is wrong and would not be wrong with a plain module, one sentence each.
 
     ``displaced`` are entries of each search path that plain modules have moved which are gone: nobody moves them back.
-    ``strays`` are values of each variable that plain modules alone leave: whoever comes then, takes them for the user's.
+    ``strays`` are values of each variable that plain modules alone leave: who comes then takes them for the user's.
     """
     model = models[0]
     found = []

@@ -81,7 +81,8 @@ def _form_faults(description: Mapping) -> Iterable[str]:
 def _module_faults(key: str, name: str) -> Iterable[str]:
     wanted = module_ranges.parse(name) if key == "depends_on" else None
     if wanted and wanted.is_empty:
-        yield "%r in depends_on is a range in which no version lies: %s comes before %s." % (name, wanted.high, wanted.low)
+        yield "%r in depends_on is a range in which no version lies: %s comes before %s." % (
+            name, wanted.high, wanted.low)
     elif not wanted and not _MODULE.match(name):
         yield "%r in %s is not the name of a module%s." % (
             name, key, "" if key != "depends_on" else "; what a user must not have loaded stands under conflicts"

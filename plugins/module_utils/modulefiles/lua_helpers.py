@@ -64,8 +64,8 @@ local function keep(name, layers)
    assign(@KEPT@ .. name, parts[1] and table.concat(parts))
 end
 
--- The loaded modules whose files have a pattern, each after a comma; of a file that cannot be read, a text stands in. In
--- a swap, what the environment says of loaded modules is what it said before. With a module, those after it.
+-- The loaded modules whose files have a pattern, each after a comma; of a file that cannot be read, a text stands in.
+-- In a swap, what the environment says of loaded modules is what it said before. With a module, those after it.
 local function modules_with(pattern, instead, start)
    local found, files, counts = "", (os.getenv("_LMFILES_") or ""):gmatch("[^:]+"), not start
    for module in (os.getenv("LOADEDMODULES") or ""):gmatch("[^:]+") do

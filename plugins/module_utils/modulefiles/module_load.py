@@ -112,7 +112,7 @@ def _load_failure(
             remedy += " These directories of it do not exist: %s." % ", ".join(absent)
     else:
         remedy = "Leave out what it conflicts with, load first what it needs, set purge, or correct the modulefile."
-    lacking = [word for pattern in _UNKNOWN for part in pattern.findall(answer.messages) for word in _WORD.findall(part)]
+    lacking = _WORD.findall(" ".join(part for pattern in _UNKNOWN for part in pattern.findall(answer.messages)))
     return StackError(
         "%s cannot load %s: %s" % (
             system.title, " ".join(missing + refused) or " ".join(modules), failure_message(answer.messages)),
@@ -191,12 +191,12 @@ def is_loaded(environment: Mapping[str, str], name: str) -> bool:
 
 
 def _of_modules(modules: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the commands of a list of modules: neighbours are loaded together."""
+    """Return the commands of a list of modules: neighbours are loaded together, and of a range one is chosen then."""
     commands: list[tuple[str, ...]] = []
     for name in modules:
         if name.startswith("-"):
             commands.append(("unload", name[1:]))
-        elif commands and commands[-1][0] == "load" and not {module_ranges.parse(one) for one in (name, commands[-1][-1])} - {None}:
+        elif commands and commands[-1][0] == "load" and not any(map(module_ranges.parse, (name, commands[-1][-1]))):
             commands[-1] += (name,)
         else:
             commands.append(("load", name))

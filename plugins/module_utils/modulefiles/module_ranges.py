@@ -111,7 +111,8 @@ proc in_range {name low high} {
    }
    if {[info exists env(LOADEDMODULES)]} {
       foreach module [split $env(LOADEDMODULES) ":"] {
-         if {[string first $name/ $module] == 0 && [is_between [string range $module [string length $name/] end] $low $high]} {
+         if {[string first $name/ $module] == 0
+               && [is_between [string range $module [string length $name/] end] $low $high]} {
             return $module
          }
       }

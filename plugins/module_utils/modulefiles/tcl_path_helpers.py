@@ -36,7 +36,7 @@ proc reorder {name text} {
 
 # Where an entry goes into a list: where the fewest of its neighbours in another list are on the wrong side, as plain
 # modules may have moved some; of several such places before what came after it there, else after what came before it.
-# Of an entry that is there several times, the first one counts as what came after, and the last one as what came before.
+# Of an entry that is there several times, the first one counts as what came after, the last one as what came before.
 # Of what later modules have moved since, only where there is nothing else.
 proc place_in {order former at now moved} {
    foreach others [list $moved {}] {

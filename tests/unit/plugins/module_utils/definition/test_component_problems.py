@@ -59,7 +59,8 @@ def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
     ("HOROVOD_WITHOUT_GLOO", ""), ("HOROVOD_WITH_MPI", 1),
 ])
 def test_s26_what_horovod_would_ignore_is_refused_with_the_form_that_works(name, value):
-    (found,) = component_problems.problems({"horovod": {"environment": {name: value, "HOROVOD_GPU": "CUDA"}}, "cuda": {}}, "")
+    given = {name: value, "HOROVOD_GPU": "CUDA"}
+    (found,) = component_problems.problems({"horovod": {"environment": given}, "cuda": {}}, "")
     assert "has %s, and Horovod ignores every value but \"1\" there" % name in found
     assert 'set HOROVOD_WITHOUT_<PART> to "1"' in found
     assert component_problems.problems({"horovod": {"environment": {name: "1"}}}, "") == []
