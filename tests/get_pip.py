@@ -7,4 +7,7 @@ import sys
 
 arguments = [argument for argument in sys.argv[1:] if argument not in ("--no-setuptools", "--no-wheel")]
 subprocess.check_call([sys.executable, "-m", "ensurepip", "--default-pip"], stdout=subprocess.DEVNULL)
+if "--no-setuptools" in sys.argv:
+    # Before Python 3.12 ensurepip brings it, and it warns in the middle of what ansible-test reads.
+    subprocess.check_call([sys.executable, "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"])
 sys.exit(subprocess.call([sys.executable, "-m", "pip", "install", "--upgrade", *arguments]))

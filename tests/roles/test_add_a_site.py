@@ -62,7 +62,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    lacks = cray_site.missing_means()
+    lacks = cray_site.missing_means() or ("" if shutil.which("patch") else "not installed: GNU patch")
     if lacks:
         pytest.skip("The site cannot be played: %s." % lacks)
     reader = Reader(tmp_path_factory.mktemp("reader"))

@@ -21,6 +21,9 @@ SITES = sorted(path.parent.name for path in TOP.glob("inventories/*/hosts.yml"))
 def link(tmp_path):
     """An environment whose Python is this one, with the command as make env links it."""
     (tmp_path / "bin").mkdir()
+    # Python looks for these beside the link by which it was called, before it follows that.
+    for name in ("lib", "pyvenv.cfg"):
+        os.symlink(pathlib.Path(sys.prefix) / name, tmp_path / name)
     for name in ("python", "ansible-playbook", "ansible"):
         os.symlink(pathlib.Path(sys.executable).parent / name, tmp_path / "bin" / name)
     os.symlink(TOP / "bin" / "torchstack", tmp_path / "bin" / "torchstack")
