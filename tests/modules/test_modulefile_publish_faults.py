@@ -42,7 +42,7 @@ def work(**params):
 OPTIONS = {
     "release": "2", "state": "published", "visible": False, "default": False, "notice": "", "known_problems": None,
     "revive": False, "first_only": False, "module": NAME, "subject": "", "without_acceptance": "", "reason": "",
-    "module_system": "auto", "partitions": None,
+    "allowed_signers": None, "module_system": "auto", "partitions": None,
 }
 TOLD = "torchstack/2 goes."
 LIFE = [
