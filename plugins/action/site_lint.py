@@ -17,6 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lint_p
     names_in,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.health import thresholds
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import event_hooks
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import given_variables, inventory_files
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.control_action import ControlAction, RefusedError
@@ -24,6 +25,7 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.filled_variables 
 
 TYPED_RELEASE = frozenset(("torchstack_release", "release_name", "release_file"))
 THRESHOLDS = "node_health_site_thresholds"
+HOOKS = "torchstack_hooks"
 _IN_LINE = re.compile(r" in line (\d+)")
 
 
@@ -72,7 +74,7 @@ class ActionModule(ControlAction):
             site, specified, lint_variables.options_of(roles), values, places._replace(names=settings), releases,
             contents_of(self.beside(wanted, filled), {release.file for release in releases}), str(files.ROLES),
             filled.text("release_own_series")))
-        problems += located(thresholds_problems(values), places)
+        problems += located(thresholds_problems(values) + hooks_problems(values), places)
         for sentence in lint.doubts(site):
             self._display.warning(sentence)
         return problems, [release.name for release in releases]
@@ -152,6 +154,15 @@ def thresholds_problems(values: Mapping[str, Any]) -> list[str]:
         thresholds.check_settings(values.get(THRESHOLDS) or {}, {})
     except StackError as error:
         return ["'%s': %s" % (THRESHOLDS, error.message)]
+    return []
+
+
+def hooks_problems(values: Mapping[str, Any]) -> list[str]:
+    """Find who is to be told of a release in a way that the module release_event would refuse."""
+    try:
+        event_hooks.read_hooks(values.get(HOOKS) or [])
+    except StackError as error:
+        return ["'%s': %s" % (HOOKS, error.message)]
     return []
 
 

@@ -46,6 +46,13 @@ def step_job(context: Any, step: str) -> dict[str, Any]:
     return site_jobs.step_job(_context("step_job", context), step)
 
 
+def user_job(context: Any) -> dict[str, Any]:
+    """Return the parts of a job script in which a user starts ranks."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import user_job as jobs
+
+    return jobs.describe_job(_context("user_job", context))._asdict()
+
+
 def step_toolchain(context: Any, step: str) -> dict[str, Any]:
     """Return what one step is run in."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import toolchain
@@ -79,6 +86,6 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return them by their names."""
         own = (
-            component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_toolchain,
+            component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_toolchain, user_job,
             canonical_digest)
         return {one.__name__: one for one in own}

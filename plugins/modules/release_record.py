@@ -105,6 +105,10 @@ retired:
   description: The record of its retirement; null where that has not begun. See M(hpcml.torchstack.release_retire).
   returned: always
   type: dict
+partitions:
+  description: On which partitions of the site the release has to be accepted, as this was recorded last; empty without.
+  returned: always
+  type: dict
 subject:
   description: What acceptances of the frozen release belong to - the digest of what was asked for, and after a thaw
     that changed files a digest over that and the new manifest. Empty where the release is not frozen.

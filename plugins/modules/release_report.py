@@ -2,7 +2,7 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
 # Apache-2.0 is compatible with version 3 of the GNU General Public License, under which Ansible itself is.
-"""Ansible module release_report; the work is in module_utils/report_*.py."""
+"""Ansible module release_report; the work is in module_utils/report."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ extends_documentation_fragment:
   - hpcml.torchstack._release
 description:
   - Reads the records of a release's steps, verifications, acceptances, pair sweep and node health, and writes what they
-    say as C(<root>/.torchstack/<release>/report.json). P(hpcml.torchstack.report_page#filter) makes the page for people
-    from it.
+    say as C(<root>/.torchstack/<release>/report.json); beside it, where O(templates) says how, a page for people,
+    C(report.html), and in C(reports) those of the last acceptances. The page is made on the control node.
   - No record has to be there, and none has to be whole. What is missing or cannot be read is named in the report.
   - The same records give the same bytes; the time of the report is not in it.
 attributes:
@@ -29,18 +29,27 @@ options:
     description: The content of the resolved release file. Empty where the release was never opened.
     type: dict
     default: {}
+  templates:
+    description: The directory of the page's templates on the control node. Without it no page is made.
+    type: path
+  kept:
+    description: How many pages of acceptances are kept; with V(0) none is added or removed.
+    type: int
+    default: 30
+  page:
+    description: Internal, and refused in a task. The page that the action plugin has made.
+    type: str
 seealso:
   - module: hpcml.torchstack.release_record
-  - plugin: hpcml.torchstack.report_page
-    plugin_type: filter
 """
 
 EXAMPLES = r"""
-- name: Gather the facts of a report
+- name: Write the report, for people and for programs
   hpcml.torchstack.release_report:
     root: /soft/torchstack
     release: "2026-11-20"
     resolved: "{{ recorded.content | from_yaml }}"
+    templates: "{{ role_path }}/templates"
   register: gathered
 """
 
@@ -79,20 +88,28 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import document, pages
 
 
 def run(module: AnsibleModule) -> dict:
-    """Renew the facts of the report."""
+    """Renew the facts of the report, and its page where it is given."""
     os.umask(0o022)
     params = module.params
-    return document.update_document(params["root"], params["release"], params["resolved"], module.check_mode)
+    result = document.update_document(params["root"], params["release"], params["resolved"], module.check_mode)
+    if "planned_after" in result:
+        return result
+    place = os.path.dirname(result["path"]), pages.acceptance_of(result["facts"]), params["kept"]
+    if params["page"] is None:
+        return dict(result, page_made_from=pages.made_from(*place))
+    written = pages.write_pages(place[0], params["page"], *place[1:], module.check_mode)
+    return dict(result, changed=written or result["changed"])
 
 
 def main() -> None:
     """Run the module."""
     run_module(run, {
-        **RELEASE, "resolved": {"type": "dict", "default": {}},
+        **RELEASE, "resolved": {"type": "dict", "default": {}}, "templates": {"type": "path"},
+        "kept": {"type": "int", "default": 30}, "page": {"type": "str"},
     })
 
 

@@ -162,13 +162,12 @@ class ModuleSystem:
     def __init__(self, name, start, modulepath, release):
         self.name, self.start, self.modulepath, self.release = name, start, modulepath, release
 
-    def run(self, script, user=None, home=None, check=True, **variables):
-        """Run a bash script with the release loaded, in a login's environment."""
+    def run(self, script, user=None, home=None, check=True, load=True, **variables):
+        """Run a bash script with the release loaded, unless it does that itself, in a login's environment."""
         home = home or os.path.expanduser("~%s" % (user or ""))
         environment = {"HOME": home, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **variables}
-        text = "set -e\n%s\nmodule use %s\nmodule load torchstack/%s\n%s\n" % (
-            self.start, self.modulepath, self.release, script,
-        )
+        loads = "module use %s\nmodule load torchstack/%s\n" % (self.modulepath, self.release) if load else ""
+        text = "set -e\n%s\n%s%s\n" % (self.start, loads, script)
         command = ["env", "-i", *("%s=%s" % item for item in environment.items()), "bash", "-c", text]
         if user:
             command = ["sudo", "-n", "-u", user, *command]

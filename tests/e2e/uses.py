@@ -179,3 +179,15 @@ class InUseWithHorovod(InUse):
         program = "import horovod.torch as hvd; hvd.init(); print('one of', hvd.size())"
         process = module_system.run('horovodrun -np 2 python3 -c "%s"' % program, user=ordinary_user)
         assert process.stdout.count("one of 2") == 2
+
+    def test_the_page_for_users_is_followed_to_the_letter_by_another_user(self, released, module_system, ordinary_user):
+        notice = released.start("-e", "torchstack_host=local", playbook="playbooks/notice.yml")
+        assert notice.wait() == 0, notice.text[-6000:]
+        page = (released.root / ".torchstack" / released.release / "use.md").read_text()
+        blocks = "".join(re.findall(r"(?ms)^```bash\n(.*?)^```$", page))
+        # It names the tree of one module system, where a site has said none.
+        blocks = blocks.replace("/modulefiles/lmod", "/modulefiles/" + module_system.modulepath.name)
+        script = 'export HOME=$(mktemp -d); cd "$HOME"\n%srm -rf "$HOME"' % blocks
+        said = module_system.run(script, user=ordinary_user, load=False).stdout
+        for line in ("summed over 2 ranks on cpu", "Horovod summed over 2 ranks", "still 2.13.0"):
+            assert line in said, said

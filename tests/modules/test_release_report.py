@@ -9,8 +9,8 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.filter.report_page import report_page
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report.document import update_document
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report.page import render_page
 from support import report_records
 
 RELEASE = report_records.RELEASE
@@ -38,7 +38,7 @@ def test_the_report_of_a_rollout_that_failed_says_why_once_with_the_log_and_what
     step = next(step for step in found["steps"] if step["state"] == "failed")
     assert [(error["kind"], error["line"]) for error in step["errors"]] == [("cuda_toolkit", 61)]
     assert step["log"] == log and "Install a complete CUDA toolkit" in step["remedy"]
-    page = report_page(found, TEMPLATES)
+    page = render_page(found, TEMPLATES)
     for text in (
         '<li value="61"><code>CMake Error at CMakeLists.txt:181 (find_package):</code></li>',
         '<li value="62"><code>  Could NOT find CUDAToolkit (missing: CUDAToolkit_INCLUDE_DIR) &lt;&amp;&gt;</code>',
@@ -105,4 +105,4 @@ def test_a_damaged_record_costs_its_part_of_the_report_and_no_more(damage, tmp_p
     damage(tmp_path)
     found = update_document(str(tmp_path), RELEASE, resolved, False)
     assert json.loads((tmp_path / ".torchstack" / RELEASE / "report.json").read_text()) == found["facts"]
-    assert RELEASE in report_page(found["facts"], TEMPLATES)
+    assert RELEASE in render_page(found["facts"], TEMPLATES)

@@ -32,7 +32,8 @@ def rollout_of_one_step(ansible_environment, tmp_path):
         opened = {"ansible.builtin.set_fact": {"release_context": place}}
         tasks["block"] = [{"hpcml.torchstack.rollout_lock": place}, opened, step, tasks["block"][-1]]
         play = {"hosts": "localhost", "gather_facts": False, "tasks": [tasks],
-                "vars": {"torchstack_root": str(tmp_path), "torchstack_release": RELEASE}}
+                "vars": {"torchstack_root": str(tmp_path), "torchstack_release": RELEASE, "torchstack_site": "mysite",
+                         "torchstack_hooks": [{"run": ["cp", "/dev/stdin", str(tmp_path / "told")]}]}}
         playbook = tmp_path / "play.yml"
         playbook.write_text(json.dumps([play]))
         program = os.path.join(os.path.dirname(sys.executable), "ansible-playbook")
@@ -53,9 +54,13 @@ def test_it_has_failed_and_its_report_says_why(roll_out):
     assert facts["verdict"]["word"] == "Not built" and facts["steps"][0]["errors"][0]["lines"][0]["text"] == line
     assert not (records / "lock.json").exists()
     assert done.stdout.count("The rollout has stopped. What failed is said above, and in %s" % records) == 1
+    told = json.loads((records.parents[1] / "told").read_text())
+    assert (told["site"], told["events"]) == ("mysite", ["failed"])
+    assert told["verdict"]["problems"][0]["lines"][0]["text"] == line
 
 
 def test_one_that_has_not_failed_says_nothing_of_that(roll_out):
     done, records = roll_out("echo 'ERROR: of no importance'")
     assert done.returncode == 0 and "The rollout has stopped" not in done.stdout, done.stdout
+    assert json.loads((records.parents[1] / "told").read_text())["events"] == ["finished"]
     assert "of no importance" not in (records / "report.html").read_text()

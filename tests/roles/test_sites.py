@@ -97,7 +97,8 @@ def test_every_site_has_a_playbook_of_its_name_that_calls_the_list_of_roles(site
 def test_the_list_of_roles_has_all_of_them_in_their_order_and_a_report_whatever_happens():
     (play,) = sites.load(TOP / "playbooks" / "rollout.yml")
     (tasks,) = play["tasks"]
-    imported = [task["ansible.builtin.import_role"] for task in tasks["block"][:-1]]
+    flat = [task for entry in tasks["block"][:-1] for task in entry.get("block", [entry])]
+    imported = [task.get("ansible.builtin.import_role") or task["ansible.builtin.include_role"] for task in flat]
     names = [role["name"].rpartition(".")[2] for role in imported if "tasks_from" not in role]
     assert [name for name in names if name in ROLES] == list(ROLES)
     assert tasks["always"][0]["ansible.builtin.include_role"]["name"] == "hpcml.torchstack.report"

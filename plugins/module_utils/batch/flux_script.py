@@ -78,12 +78,12 @@ def batch_script(name: str, options: Mapping[str, Any], log: str, command: Seque
     for line in options.get("directives", []):
         _check_quotes(line)
     own = ["--job-name=" + name, "--cwd=/", "--output=kvs"]
-    directives = [*options.get("directives", []), *_resources(options), *own]
+    directives = [*options.get("directives", []), *resource_directives(options), *own]
     return "#!/bin/sh\n%s%s" % ("".join("%s%s\n" % (DIRECTIVE, line) for line in directives), _BODY.format(
         log=shlex.quote(log), not_opened=LOG_NOT_OPENED, command=" ".join(map(shlex.quote, command))))
 
 
-def _resources(options: Mapping[str, Any]) -> list[str]:
+def resource_directives(options: Mapping[str, Any]) -> list[str]:
     """Return what the site asks for: a slot on each node, with its cores and GPUs, or whole nodes without ``cores``."""
     lines = [form % shlex.quote(options[key]) for key, form in _OPTIONS if options.get(key)]
     if options.get("walltime"):

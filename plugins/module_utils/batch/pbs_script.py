@@ -48,7 +48,7 @@ def batch_script(name: str, options: Mapping[str, Any], log: str, command: Seque
         )
     if "\n" in "".join([log, *command]):
         raise StackError("The log or the command of a PBS job holds a line break.", "options", "Use another state_dir.")
-    directives = [*options.get("directives", []), *_resources(options), *_others(name, options)]
+    directives = [*options.get("directives", []), *resource_directives(options), *_others(name, options)]
     for line in directives:
         _words_of(line)
     return "\n".join([
@@ -65,7 +65,8 @@ def batch_script(name: str, options: Mapping[str, Any], log: str, command: Seque
     ])
 
 
-def _resources(options: Mapping[str, Any]) -> list[str]:
+def resource_directives(options: Mapping[str, Any]) -> list[str]:
+    """Return the directives for what a site asks of PBS, without ``#PBS``."""
     chunk = []
     if options.get("cores"):
         chunk.append("ncpus=%d" % options["cores"])
@@ -91,15 +92,13 @@ def _resources(options: Mapping[str, Any]) -> list[str]:
     if options.get("walltime"):
         minutes, seconds = divmod(walltime_seconds(options["walltime"]), 60)
         lines.append("-l walltime=%02d:%02d:%02d" % (*divmod(minutes, 60), seconds))
+    lines += [form % options[key] for key, form in (("account", "-A %s"), ("queue", "-q %s")) if options.get(key)]
     return lines
 
 
 def _others(name: str, options: Mapping[str, Any]) -> list[str]:
-    lines = ["-A " + options["account"]] if options.get("account") else []
-    if options.get("queue"):
-        lines.append("-q " + options["queue"])
     return [
-        *lines, "-r y" if batch_system_requeues(options) else "-r n", "-N " + name, "-S /bin/sh", "-j oe",
+        "-r y" if batch_system_requeues(options) else "-r n", "-N " + name, "-S /bin/sh", "-j oe",
         "-o /dev/null", "-W umask=022",
     ]
 

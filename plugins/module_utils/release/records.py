@@ -69,8 +69,8 @@ class ReleaseFiles:
 def read(files: ReleaseFiles) -> dict:
     """Read what is recorded of the release: records, or None each. Raises StackError: one cannot be read.
 
-    ``freezing`` is of a freeze that was interrupted, ``thawed`` of a thaw that is open; for ``subject`` see
-    :func:`subject_of`.
+    ``freezing`` is of a freeze that was interrupted, ``thawed`` of a thaw that is open, ``partitions`` as
+    :func:`write_partitions` has them, empty without a record; for ``subject`` see :func:`subject_of`.
     """
     try:
         with open(files.resolved, encoding="utf-8", opener=regular_file) as stream:
@@ -82,7 +82,8 @@ def read(files: ReleaseFiles) -> dict:
     frozen = _read(files.frozen)
     return {
         "content": content, "frozen": frozen, "freezing": None if frozen else _read(files.freezing),
-        "thawed": _read(files.thawed), "retired": _read(files.retired), "subject": subject_of(frozen)}
+        "thawed": _read(files.thawed), "retired": _read(files.retired), "subject": subject_of(frozen),
+        "partitions": _read(files.partitions) or {}}
 
 
 def subject_of(frozen: Mapping[str, Any] | None) -> str:

@@ -4,10 +4,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
+import pathlib
 import re
 from typing import Any, Mapping
 
+from ..core.json_document import rendered
 from . import formatting, partitions, plots, svg
+from .pages import MARK
 from .tiles import make_tiles
 from .timeline import make_timeline
 
@@ -26,8 +32,20 @@ KEY_LIBRARIES = re.compile(
 """Libraries that stacks are broken by when they come from the wrong place."""
 
 
-def render_page(facts: Mapping[str, Any], templates: str) -> str:
-    """Render the page as one HTML document that needs nothing else."""
+def digest_of(facts: Mapping[str, Any], templates: str) -> str:
+    """Return the sha256 of all that a page is made from: facts, templates, this code and the libraries for plots."""
+    made = hashlib.sha256(rendered(to_plain(facts)))
+    for place in (templates, os.path.dirname(__file__)):
+        for name in sorted(os.listdir(place)):
+            if name.endswith((".j2", ".py")):
+                made.update(pathlib.Path(place, name).read_bytes())
+    # To look for it is enough: to load it takes longer than all else here.
+    made.update(repr(importlib.util.find_spec("matplotlib") is not None).encode())
+    return made.hexdigest()
+
+
+def render_page(facts: Mapping[str, Any], templates: str, digest: str = "") -> str:
+    """Render the page as one HTML document that needs nothing else; its last line says what it was made from."""
     import jinja2
 
     # Text of records is escaped; only the drawings are inserted as markup.
@@ -39,7 +57,8 @@ def render_page(facts: Mapping[str, Any], templates: str) -> str:
     facts = to_plain(facts)
     return environment.get_template(PAGE).render(
         facts=facts, places=_places(facts, jinja2), can_plot=svg.can_plot(), timeline=make_timeline(facts["steps"]),
-        libraries=library_table(facts["libraries"]), ranks_shown=MAX_RANKS, tiles=make_tiles(facts))
+        libraries=library_table(facts["libraries"]), ranks_shown=MAX_RANKS, tiles=make_tiles(facts),
+    ) + MARK % (digest or digest_of(facts, templates))
 
 
 def _places(facts: Mapping[str, Any], jinja2: Any) -> list[dict[str, Any]]:
