@@ -13,6 +13,7 @@ import argparse
 import datetime
 import json
 import pathlib
+import signal
 import sys
 import uuid
 from typing import Any, Mapping, Sequence
@@ -113,6 +114,7 @@ def _licences(expression: str, quoted: Mapping[str, str]) -> list[Any]:
 
 def main(words: Sequence[str]) -> int:
     """Run the program; returns its exit code: 2 where there is nothing to print."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     parser = argparse.ArgumentParser(
         prog="cyclonedx", description="Print the bill of materials of a frozen release as CycloneDX 1.6, in JSON.")
     parser.add_argument("release", type=pathlib.Path, help="the release's directory, or its %s" % SBOM.name)

@@ -75,9 +75,10 @@ def state(world, keys=None, **more):
         asked.get("allowed_signers", "")), apply=True)
 
 
-def verify(prefix, *more):
+def verify(prefix, *more, cwd="/"):
     """The exit code of bin/verify-release, and what it says."""
-    process = subprocess.run([str(COMMAND), str(prefix), *map(str, more)], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [str(COMMAND), str(prefix), *map(str, more)], capture_output=True, text=True, check=False, cwd=str(cwd))
     return process.returncode, process.stdout + process.stderr
 
 
@@ -187,6 +188,13 @@ def test_another_machine_verifies_signature_manifest_and_files(elsewhere):
     code, said = verify(elsewhere.prefix, *elsewhere.asked)
     assert (code, said.count("\n")) == (0, 1)
     assert "is release %s as" % VERSION in said and "signed by builds@mysite.example.org" in said
+
+
+def test_paths_are_from_where_the_command_is_typed(elsewhere, keys):
+    shutil.copy(str(keys.allowed), str(elsewhere.prefix.parent / "signers"))
+    code, said = verify(
+        "copy", "--statement", "provenance.json", "--allowed-signers", "signers", cwd=elsewhere.prefix.parent)
+    assert code == 0, said
 
 
 def change_a_file(copy):

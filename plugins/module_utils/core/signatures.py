@@ -31,7 +31,7 @@ def sign(document: bytes, key: str, namespace: str) -> bytes:
     """
     if not os.path.isfile(key):
         raise StackError("The key to sign with, %s, is not there." % key, STEP, "Correct its path, or make it.", key)
-    outcome = run([_PROGRAM, "-Y", "sign", "-f", key, "-n", namespace], PATIENCE, given=document)
+    outcome = run([_PROGRAM, "-Y", "sign", "-f", os.path.abspath(key), "-n", namespace], PATIENCE, given=document)
     if not outcome.ok:
         raise StackError(
             "Nothing can be signed with %s: %s." % (key, _words(outcome)), STEP,
@@ -48,6 +48,7 @@ def find_signer(document: bytes, signature: bytes, allowed: str, namespace: str)
         raise StackError(
             "The file of allowed signers, %s, is not there." % allowed, STEP,
             "Correct its path, or write a line for each signer: a name, and the public key.", allowed)
+    allowed = os.path.abspath(allowed)
     with _written(signature) as place:
         found = run([_PROGRAM, "-Y", "find-principals", "-s", place, "-f", allowed], PATIENCE)
         names = [line.strip() for line in found.output.splitlines() if line.strip()] if found.ok else []
