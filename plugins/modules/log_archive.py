@@ -17,8 +17,8 @@ description:
   - A commit is made with an index of its own, so what somebody has changed or staged in the repository takes no part.
     Where the branch is checked out in O(repository), the committed files, and nothing else, are brought to its index
     and working tree as well; local changes to these are an error, found before anything is committed.
-  - Of a step whose directory is its owner's only, as C(build_step) with O(hpcml.torchstack.build_step#module:private_logs)
-    leaves it, nothing is committed, and the archive is its owner's only.
+  - Of a step whose directory is its owner's only, as O(hpcml.torchstack.build_step#module:private_logs) leaves it,
+    nothing is committed, and the archive is its owner's only.
   - Git's configuration of account and machine is not read, hooks do not run, and nothing is fetched or pushed.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
@@ -159,8 +159,8 @@ def archive_logs(params: dict, apply: bool) -> dict:
     same = before is not None and before.tar_digest == packed.tar_digest
     wide = bool(private) and archive.mode_of(params["archive"]) & 0o077 != 0
     result: dict = {
-        "digest": before.digest if same and not wide and before else packed.digest, "archive_changed": not same or wide, "files": len(files),
-        "private": private}
+        "digest": before.digest if same and not wide and before else packed.digest,
+        "archive_changed": not same or wide, "files": len(files), "private": private}
     if not same or wide:
         result["diff"] = [text_diff(params["archive"], before.listing if before else (), packed.listing)]
         if apply:

@@ -36,8 +36,8 @@ options:
     description: An address that names who builds, such as a page about the site's releases.
     type: str
   key:
-    description: The ssh key to sign with, a private one without passphrase or the public part of one that an agent holds.
-      Empty for no signature.
+    description: The ssh key to sign with, a private one without passphrase, or the public part of one that an agent
+      holds. Empty for no signature.
     type: path
   allowed_signers:
     description: The file of those who may sign, as in C(ssh-keygen(1\)). What was signed is verified by it at once.

@@ -68,11 +68,12 @@ def test_every_load_of_the_default_succeeds_whatever_two_or_three_do_meanwhile(u
         def begin(home=home):
             os.replace(home / "next", home / "root")
 
-        play(kept, chance.choices(list(OPERATIONS), k=chance.choice((2, 3))), "in use %d" % number, root, begin)
+        several = chance.choices(list(OPERATIONS), k=chance.choice((2, 3)))
+        play(kept, several, "in use %d" % number, root, begin)
         number += 1
     (home / "stop").touch()
     process.wait(timeout=PATIENCE)
     records = [record.split("\x1f") for record in told()]
     assert len(records) >= LOADS
     assert [one for one in records if one[1] not in ("r1", "r2", "r3") or one[2].strip() not in ("", "It goes.")] == []
-    print("%d orders beside %d loads of %s" % (number, len(records), sorted({which for _root, which, _said in records})))
+    print("%d orders beside %d loads of %s" % (number, len(records), sorted({one[1] for one in records})))

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a release comes from: stated at its freeze, signed by ssh-keygen, verified on another machine and by publish."""
+"""Where a release comes from: stated by its freeze, signed by ssh-keygen, verified elsewhere and by publish."""
 
 from __future__ import annotations
 

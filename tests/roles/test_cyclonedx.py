@@ -67,7 +67,8 @@ def test_each_package_is_a_component_that_hangs_on_the_release_and_the_format_fi
             waiting += needs[one]
     assert reached == {*components, release["bom-ref"]}
     torch = components["SPDXRef-Python-torch"]
-    assert torch["purl"] == "pkg:pypi/torch@2.3.1" and torch["licenses"] == [{"expression": "Apache-2.0 AND BSD-3-Clause"}]
+    assert torch["purl"] == "pkg:pypi/torch@2.3.1"
+    assert torch["licenses"] == [{"expression": "Apache-2.0 AND BSD-3-Clause"}]
     assert torch["hashes"] == [{"alg": "SHA-256", "content": installed_release.SUM}]
     assert run(prefix)[1] == process.stdout
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
+import sys
 from typing import NamedTuple
 
 from .processes import own_processes, read_process_file
@@ -44,9 +44,10 @@ def socket_of(client: tuple[str, int], server: tuple[str, int]) -> Socket | None
 
 def _spelt(end: tuple[str, int]) -> tuple[str, str]:
     """Spell an address of IPv4 and its port as the tables have them, for IPv4 and for IPv6."""
-    word = "%08X" % struct.unpack("=I", socket.inet_aton(end[0]))
-    mapped = "0" * 16 + "%08X" % struct.unpack("=I", b"\0\0\xff\xff")
-    return "%s:%04X" % (word, end[1]), "%s%s:%04X" % (mapped, word, end[1])
+    # Words of 32 bits, as this machine's processor orders their bytes.
+    last, third = (
+        "%08X" % int.from_bytes(part, sys.byteorder) for part in (socket.inet_aton(end[0]), b"\0\0\xff\xff"))
+    return "%s:%04X" % (last, end[1]), "%s%s%s:%04X" % ("0" * 16, third, last, end[1])
 
 
 def holders(inode: str) -> list[int]:

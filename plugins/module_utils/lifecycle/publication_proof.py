@@ -59,5 +59,5 @@ def _require_files(files: ReleaseFiles, frozen: str) -> None:
             "The manifest %s is not the one that was recorded when the release was frozen." % path, STEP, _REMEDY, path)
     found = manifest.compare(manifest.Request(files.prefix, files.root, path, content=False))
     if not found["matches"]:
-        error = manifest.difference_error(files.prefix, path, found)
-        raise StackError(error.message, STEP, _REMEDY, files.prefix, **error.details)
+        drift = manifest.difference_error(files.prefix, path, found)
+        raise StackError(drift.message, STEP, _REMEDY, files.prefix, **drift.details)

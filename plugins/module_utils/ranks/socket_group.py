@@ -99,7 +99,7 @@ class SocketGroup:
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as unseated:
             selector.register(door, selectors.EVENT_READ)
             guests: dict[socket.socket, _Guest] = {}
-            unseated.callback(lambda: [guest.close() for guest in guests])
+            unseated.callback(_send_all_away, guests, selector)
             while len(self.connections) < self.size - 1:
                 now = time.monotonic()
                 if now >= end:
@@ -108,11 +108,8 @@ class SocketGroup:
                         len(missing), self.size, limit, ", ".join(map(str, missing[:SHOWN])),
                         " ..." if missing[SHOWN:] else ""))
                 for key, _events in selector.select(max(0.01, min(1.0, end - now))):
-                    guest = key.fileobj
-                    if guest is door:
-                        guest = _admit(door, guests, selector)
-                    # One may have been sent away meanwhile.
-                    if isinstance(guest, socket.socket) and guest in guests and guests[guest].hear(guest):
+                    guest = _admit(door, guests, selector) if key.fileobj is door else key.fileobj
+                    if isinstance(guest, socket.socket) and guest in guests and guests[guest].hear(guest):  # not sent away
                         selector.unregister(guest)
                         self._seat(guest, guests.pop(guest), limit)
                 for late in [one for one, said in guests.items() if said.until < time.monotonic()]:
@@ -205,6 +202,11 @@ def _admit(
     guests[connection] = _Guest()
     selector.register(connection, selectors.EVENT_READ)
     return connection
+
+
+def _send_all_away(guests: dict[socket.socket, _Guest], selector: selectors.BaseSelector) -> None:
+    for guest in list(guests):
+        _send_away(guest, guests, selector)
 
 
 def _send_away(

@@ -76,7 +76,10 @@ def update(request: Request, apply: bool) -> dict[str, Any]:
 
 
 def try_key(key: str, allowed: str) -> str:
-    """Sign something, and return whose signature that is; empty where nobody asks. Raises StackError: as a signature does."""
+    """Sign something, and return whose signature that is; empty where nobody asks.
+
+    Raises StackError: nothing can be signed, or the signer is none of those that are allowed.
+    """
     nothing = b"may this key sign?\n"
     made = signatures.sign(nothing, key, provenance.NAMESPACE)
     return signatures.find_signer(nothing, made, allowed, provenance.NAMESPACE) if allowed else ""

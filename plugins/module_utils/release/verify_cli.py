@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise manifest.difference_error(prefix, record, found)
     build = mapping(mapping(json.loads(content).get("predicate")).get("buildDefinition"))
     return {
-        "release": named, "prefix": prefix, "statement": path, "signer": signer, "files": found["counts"]["files"],
+        "release": named, "prefix": prefix, "statement": path, "signer": signer,
+        "files": mapping(found["counts"]).get("files"),
         "bytes": found["bytes"], "inputs": len(mappings(build.get("resolvedDependencies"))),
         "steps": len(mappings(mapping(build.get("internalParameters")).get("steps"))),
         "digest": text(mapping(build.get("externalParameters")).get("digest")),
@@ -71,8 +72,8 @@ def render(result: dict[str, Any]) -> str:
     """Put what holds into words."""
     signed = "signed by %s" % result["signer"] if result["signer"] else "and its signature was not asked for"
     return "%s is release %s as %s has it, %s: %d files, %d bytes, made of %d inputs in %d steps.\n" % (
-        result["prefix"], result["release"], result["statement"], signed, result["files"], result["bytes"], result["inputs"],
-        result["steps"])
+        result["prefix"], result["release"], result["statement"], signed, result["files"], result["bytes"],
+        result["inputs"], result["steps"])
 
 
 def main(arguments: Sequence[str]) -> int:
