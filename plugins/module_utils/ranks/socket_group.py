@@ -109,7 +109,7 @@ class SocketGroup:
                         " ..." if missing[SHOWN:] else ""))
                 for key, _events in selector.select(max(0.01, min(1.0, end - now))):
                     guest = _admit(door, guests, selector) if key.fileobj is door else key.fileobj
-                    if isinstance(guest, socket.socket) and guest in guests and guests[guest].hear(guest):  # not sent away
+                    if isinstance(guest, socket.socket) and guest in guests and guests[guest].hear(guest):
                         selector.unregister(guest)
                         self._seat(guest, guests.pop(guest), limit)
                 for late in [one for one, said in guests.items() if said.until < time.monotonic()]:
