@@ -86,6 +86,6 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return them by their names."""
         own = (
-            component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_toolchain, user_job,
-            canonical_digest)
+            component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_toolchain,
+            user_job, canonical_digest)
         return {one.__name__: one for one in own}

@@ -11,10 +11,12 @@ module: release_event
 version_added: 0.2.0
 short_description: Tell the site's people and programs what has happened to a release
 description:
-  - Sends a mail, posts to a web hook of a chat, or runs a command of the site's own, as the site's data say for which events.
+  - Sends a mail, posts to a web hook of a chat, or runs a command of the site's own, each for the events that the
+    site's data name.
   - What is told is how the release stands by its report, with what failed, the lines of the log that say why, and where
     the report is. A program gets it as one line of JSON on its standard input.
-  - A way to tell that fails is a warning and fails nothing, as what has happened has happened. The next one is tried all the same.
+  - A way to tell that fails is a warning and fails nothing, as what has happened has happened. The next one is tried
+    all the same.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
@@ -59,17 +61,31 @@ options:
         description: Send a mail.
         type: dict
         suboptions:
-          to: {description: The addresses., type: list, elements: str, required: true}
-          from: {description: The sender; without one the first of O(hooks[].mail.to)., type: str}
-          server: {description: "The mail server, C(host) or C(host:port).", type: str, default: localhost}
+          to:
+            description: The addresses.
+            type: list
+            elements: str
+            required: true
+          from:
+            description: The sender; without one the first address.
+            type: str
+          server:
+            description: The mail server, C(host) or C(host:port).
+            type: str
+            default: localhost
       post:
         description: Post to a web hook, as chats have them.
         type: dict
         suboptions:
-          url: {description: The address., type: str}
-          url_file: {description: A file whose first line is the address, where that is a secret., type: path}
+          url:
+            description: The address.
+            type: str
+          url_file:
+            description: A file whose first line is the address, where that is a secret.
+            type: path
           body:
-            description: Post C({"text"}) with the message for people, which chats take, or the event as a program's command gets it.
+            description: Post C({"text"}) with the message for people, which chats take, or the event as a command
+              gets it.
             type: str
             choices: [text, event]
             default: text
@@ -135,7 +151,8 @@ def run(module: AnsibleModule) -> dict:
     """Tell what has happened to those who want to know it."""
     params = module.params
     concerned = [
-        hook for hook in event_hooks.read_hooks(params["hooks"]) if any(event in hook.events for event in params["events"])]
+        hook for hook in event_hooks.read_hooks(params["hooks"])
+        if any(event in hook.events for event in params["events"])]
     if module.check_mode or not concerned:
         return {"changed": bool(concerned), "told": [hook.name for hook in concerned], "not_told": []}
     place = os.path.join(params["root"], ".torchstack", params["release"])
@@ -147,7 +164,8 @@ def run(module: AnsibleModule) -> dict:
     for hook in concerned:
         events = [event for event in params["events"] if event in hook.events]
         message = compose(
-            params["site"], params["release"], events, params["sentences"], report, os.path.join(place, "report.html"), now())
+            params["site"], params["release"], events, params["sentences"], report,
+            os.path.join(place, "report.html"), now())
         obstacle = event_hooks.tell(hook, message)
         if obstacle:
             not_told.append("%s %s" % (hook.name, obstacle))

@@ -14,8 +14,8 @@ from .launch_command import filled
 from .site_jobs import LOCAL, step_job
 
 _KEPT = (
-    "partition", "queue", "qos", "constraint", "memory", "memory_per_gpu", "gpu_type", "gpus", "hint", "licenses", "cores",
-    "exclusive", "nodes", "tasks",
+    "partition", "queue", "qos", "constraint", "memory", "memory_per_gpu", "gpu_type", "gpus", "hint", "licenses",
+    "cores", "exclusive", "nodes", "tasks",
 )
 """What of the acceptance's job holds for a user's job on the same nodes; the rest is the rollout's own."""
 

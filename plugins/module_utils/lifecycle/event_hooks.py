@@ -65,8 +65,8 @@ def _read_hook(number: int, entry: Mapping[str, Any]) -> Hook:
     if ways[0] == "run":
         exposed = credential_in("\n".join(map(str, settings)))
         if exposed:
-            raise _wrong(number, "has %s on a command line, which everybody sees; let the program read it from a file" % (
-                exposed))
+            raise _wrong(
+                number, "has %s on a command line, which everybody sees; let the program read it from a file" % exposed)
     return Hook(tuple(entry.get("events") or EVENTS), ways[0], settings, float(entry.get("timeout") or 30))
 
 

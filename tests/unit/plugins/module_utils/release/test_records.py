@@ -21,6 +21,7 @@ def files(tmp_path):
 def test_a_root_without_the_release_has_no_records(files):
     assert release_records.read(files) == {
         "content": None, "frozen": None, "freezing": None, "thawed": None, "retired": None, "subject": "",
+        "partitions": {},
     }
 
 
