@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 
 import build_step
+import bundles
 import conda
 import libraries
 import noop_rollout
@@ -113,6 +114,7 @@ PARTS: dict[str, Callable[[pathlib.Path, pathlib.Path], Outcome]] = {
     "drift": drift,
     "patch_series": lambda _tree, cache: patch_loop.compare(cache),
     "build_step": build,
+    "bundles": lambda _tree, cache: bundles.compare(cache),
     "rollout": lambda _tree, _cache: noop_rollout.compare(),
 }
 """By name; each compares on the tree and may keep things in the cache."""

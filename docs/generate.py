@@ -54,6 +54,9 @@ TYPED = "On the command line"
 
 EXTENDS = "extends"
 EXTENDS_SAYS = "The release that this file differs from: one of the same directory, which extends no other."
+PARTS = "parts"
+PARTS_SAY = "Files that have further keys of this release file, each in a directory beside it, as 2026-12-01/rules.yml."
+OF_A_FILE, OF_A_PART = "release-file.schema.json", "release-file-part.schema.json"
 
 #: What stands in brackets of Ansible's markup, with its own brackets, without the plugin or the collection before it.
 INSIDE = r"(?:[\w.]+#\w+:|hpcml\.torchstack\.)?((?:[^()]|\([^()]*\))*)\)"
@@ -142,10 +145,25 @@ def release_schema() -> Options:
     """JSON Schema for a release file: of one that extends another, what differs."""
     whole = json_level(specified("release", "release_file"), patterns("release"), "", templates=False)
     derived = differing(whole)
-    derived["properties"] = {EXTENDS: {"type": "string", "description": EXTENDS_SAYS}, **derived["properties"]}
+    name = {"type": "string", "pattern": "^[^/].*/.*[.]yml$"}
+    parts = {PARTS: {"type": "array", "items": name, "description": PARTS_SAY}}
+    derived["properties"] = {EXTENDS: {"type": "string", "description": EXTENDS_SAYS}, **parts, **derived["properties"]}
+    whole["properties"] = {**parts, **whole["properties"]}
+    # What is not here may be in a part.
+    whole.update({"if": {"required": [PARTS]}, "then": {"required": ["release"]},
+                  "else": {"required": whole.pop("required")}})
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A release file of hpcml.torchstack",
             "type": "object", "if": {"required": [EXTENDS]}, "then": {**derived, "required": ["release"]},
             "else": whole}
+
+
+def part_schema() -> Options:
+    """JSON Schema for a part of a release file, which may extend another one: some keys at the top."""
+    keys = {name: {"$ref": "%s#/then/properties/%s" % (OF_A_FILE, name)}
+            for name in specified("release", "release_file") if name != "release"}
+    return {"$schema": "http://json-schema.org/draft-07/schema#",
+            "title": "A part of a release file of hpcml.torchstack", "type": "object",
+            "properties": keys, "additionalProperties": False}
 
 
 def differing(schema: Options) -> Options:
@@ -319,7 +337,7 @@ def written() -> Iterator[tuple[pathlib.Path, str]]:
         path = REFERENCE / name
         head, mark, _old = path.read_text(encoding="utf-8").partition(MARK)
         yield path, head + mark + "\n" + page().rstrip("\n") + "\n"
-    for name, schema in (("release-file.schema.json", release_schema), ("site.schema.json", site_schema)):
+    for name, schema in ((OF_A_FILE, release_schema), (OF_A_PART, part_schema), ("site.schema.json", site_schema)):
         yield REFERENCE / name, json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -43,7 +43,7 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
     # That of a release was checked when it was written, and has every default in it.
     stored = stored_release.is_stored(content)
     if not stored:
-        refuse(release_file.problems(content, keys, source, read.lines, read.lock_files))
+        refuse(release_file.problems(content, keys, source, read.places))
     if name and content["release"] != name:
         raise RefusedError("%s says that it is release %s, and %s %s: they must be the same." % (
             path, content["release"], "what was asked for is" if stored else "its name says", name))
@@ -56,5 +56,5 @@ def define(options: Mapping[str, Any]) -> dict[str, Any]:
         records = dict(records, record=files.parse_record(records.get("content")))
         found = recorded.compare(found, content, records, str(options.get("checksums") or ""))
         refuse([recorded.refusal(found, records, name, str(path))])
-    lock_files = {key: str(path.parent / name) for key, name in read.lock_files.items()}
+    lock_files = {key: str(path.parent / name) for key, name in read.places.files.items()}
     return dict(found._asdict(), series_directories=directories, lock_files=lock_files)

@@ -128,10 +128,12 @@ def read_releases(
             read = files.read(path)
         except ValueError as error:
             said = _IN_LINE.search(str(error))
-            problems.append(Problem(shown, int(said.group(1)) if said else 0, "", str(error)))
+            of_file = inventory_files.shown(getattr(error, "path", path))
+            problems.append(Problem(of_file, int(said.group(1)) if said else 0, "", str(error)))
             continue
         stem = path.stem if path.parent == home else name
-        found.append(lint.Release(shown, stem, read.content, read.lines, read.lock_files))
+        found.append(lint.Release(shown, stem, read.content, read.places, {
+            key: inventory_files.shown(path.parent / name) for key, name in read.places.parts.items()}))
     return found, problems
 
 
@@ -140,8 +142,8 @@ def contents_of(paths: list[pathlib.Path], known: set[str]) -> list[dict[str, An
     found = []
     for path in (one for one in paths if inventory_files.shown(one) not in known):
         try:
-            content = files.parse_record(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            content = files.read(path, new_locks=True).content
+        except ValueError:
             continue
         if "release" in content:
             found.append(content)

@@ -91,7 +91,11 @@ options:
         type: str
         default: ""
       depends_on:
-        description: Modules that are loaded before this one, and unloaded after it if the user did not load them.
+        description:
+          - Modules that are loaded before this one, and unloaded after it if the user did not load them.
+          - C(cudnn@9.1:) means version 9.1 or newer, C(cudnn@:9) up to 9, and C(cudnn@9.1:9) from 9.1 to 9. Versions
+            are compared part by part, and what begins with the upper one is within the range, as 9.0.5 is up to 9.
+          - Of a range, a module loads what the user has loaded, else the site's default, else the highest version.
         type: list
         elements: str
         default: []

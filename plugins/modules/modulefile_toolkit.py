@@ -99,7 +99,8 @@ options:
         elements: str
         default: []
       depends_on:
-        description: Modules that are loaded before this one.
+        description: "Modules that are loaded before this one; C(cudnn@9.1:) means version 9.1 or newer,
+          C(cudnn@9.1:9) from 9.1 to 9."
         type: list
         elements: str
         default: []

@@ -13,7 +13,8 @@ from typing import Any, Iterator, NamedTuple
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils import derived_release, lock_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_lines import Places
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import derived_release, lock_files, release_parts
 
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 OWN = "release"
@@ -34,6 +35,14 @@ class MistakeError(Exception):
         self.line, self.column = line, column
 
 
+class FileError(ValueError):
+    """A mistake in one of the files of a release, as a sentence with file, line and column."""
+
+    def __init__(self, sentence: str, path: pathlib.Path) -> None:
+        super().__init__(sentence)
+        self.path = path
+
+
 class Repeated(NamedTuple):
     """A key that is in its mapping already; lines and columns count from 1."""
 
@@ -45,35 +54,43 @@ class Repeated(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A release file as it was read."""
+    """A release file as it was read, with its parts."""
 
     content: dict[str, Any]
     """its data, over those of the release that it extends; each lock stands there as a text, also where it is a file"""
-    lines: dict[str, int]
-    """of each key and element, by its dotted path; of what the file has from another one, that of ``extends``"""
-    lock_files: dict[str, str]
-    """the names of the files that locks were read from, likewise"""
+    places: Places
+    """of its keys, and the names of the files of its locks and parts; of what it has from another release, the line
+    is that of ``extends``, or of the key over the other's where that is in a part"""
     inherited: frozenset[str]
     """the paths of what the file has from another one"""
+    extends: str = ""
+    """the name of that one; empty for none"""
 
 
 def read(path: pathlib.Path, new_locks: bool = False) -> Read:
-    """Read a release file, see :func:`parse`, and the lock files that it names; with ``new_locks`` some may be missing.
+    """Read a release file, see :func:`parse`, with its parts, and the lock files that they name.
 
-    Raises ValueError: it cannot be read, or has a mistake; the message is one sentence with file, line and column.
+    With ``new_locks`` some locks may be missing. Raises ValueError: it cannot be read, or has a mistake; the message is
+    one sentence with file, line and column, see :class:`FileError`.
     """
-    content, lines = _parsed(path)
+    content, lines, parts = release_parts.read(path, _parsed)
     name, inherited = content.pop(derived_release.KEY, None), frozenset[str]()
     if name is not None:
         line = lines[derived_release.KEY]
         parent = _parent(path, name, line)
         for vain in derived_release.removed_in_vain(parent, content):
-            raise ValueError("The release file %s removes '%s' in line %d, which %s does not have." % (
-                path, vain, lines.get(vain, line), name))
+            raise ValueError("The release file %s removes '%s' in line %d%s, which %s does not have." % (
+                path, vain, lines.get(vain, line), _of_part(vain, parts), name))
         content = derived_release.merge(parent, content)
         inherited = frozenset(derived_release.paths(content)) - set(lines)
-        lines.update(dict.fromkeys(inherited, line))
-    return Read(content, lines, lock_files.fill_in(content, path, lines, new_locks), inherited)
+        lines.update((one, lines[root] if root in parts else line) for one in inherited for root in [Places.root(one)])
+    places = Places(lock_files.fill_in(content, path, lines, new_locks), lines, parts)
+    return Read(content, places, inherited, str(name or ""))
+
+
+def _of_part(path: str, parts: dict[str, str]) -> str:
+    name = parts.get(Places.root(path))
+    return " of %s" % name if name else ""
 
 
 def _parent(path: pathlib.Path, name: object, line: int) -> dict[str, Any]:
@@ -84,7 +101,7 @@ def _parent(path: pathlib.Path, name: object, line: int) -> dict[str, Any]:
         raise ValueError("%s, and beside it are only: %s." % (where, ", ".join(names_beside(parent)) or "none"))
     if parent == path:
         raise ValueError("%s, which is itself." % where)
-    content, _lines = _parsed(parent)
+    content = release_parts.read(parent, _parsed).content
     if derived_release.KEY in content:
         raise ValueError("%s, which extends %s itself: name that one, or write out what differs." % (
             where, content[derived_release.KEY]))
@@ -98,15 +115,15 @@ def _parsed(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, int]]:
         text = path.read_text(encoding="utf-8")
         return parse(text)
     except OSError as error:
-        raise ValueError("The release file %s cannot be read: %s." % (path, error.strerror)) from error
+        raise FileError("The release file %s cannot be read: %s." % (path, error.strerror), path) from error
     except UnicodeDecodeError as error:
         line = path.read_bytes().count(b"\n", 0, error.start) + 1
-        raise ValueError("The release file %s is not UTF-8 in line %d." % (path, line)) from error
+        raise FileError("The release file %s is not UTF-8 in line %d." % (path, line), path) from error
     except MistakeError as mistake:
         written = text.splitlines()[mistake.line - 1].strip() if mistake.line <= len(text.splitlines()) else ""
-        raise ValueError("The release file %s has a mistake in line %d%s: %s.%s" % (
+        raise FileError("The release file %s has a mistake in line %d%s: %s.%s" % (
             path, mistake.line, ", column %d" % mistake.column if mistake.column else "", mistake,
-            " The line is: %s" % written if written else "")) from mistake
+            " The line is: %s" % written if written else ""), path) from mistake
 
 
 def absence(path: pathlib.Path, site: str) -> str:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Print a release file as it is with the one that it extends; bin/show-release is the program."""
+"""Print a release file as it is with its parts and the one that it extends; bin/show-release is the program."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from . import release_file
 def main(words: Sequence[str]) -> int:
     """Run the program; returns its exit code: 2 where the file cannot be read."""
     parser = argparse.ArgumentParser(
-        prog="show-release", description="Print a release file together with the one that it extends, as YAML.")
+        prog="show-release", description="Print a release file with its parts and the one that it extends, as YAML.")
     parser.add_argument("release", type=pathlib.Path, help="the release file")
-    path = parser.parse_args(words).release
+    parser.add_argument(
+        "--with-locks", action="store_true", help="with the texts of its locks, not the names of their files")
+    asked = parser.parse_args(words)
+    path = asked.release
     try:
         if not path.is_file():
             raise ValueError(release_file.absence(path, path.parent.parent.name))
@@ -29,7 +32,7 @@ def main(words: Sequence[str]) -> int:
         print("show-release: %s" % error, file=sys.stderr)
         return 2
     # As it is written: locks are names of files.
-    for lock in locks.texts(read.content):
-        lock.put(read.lock_files.get(lock.path, lock.value))
+    for lock in [] if asked.with_locks else list(locks.texts(read.content)):
+        lock.put(read.places.files.get(lock.path, lock.value))
     print("---\n" + yaml.safe_dump(read.content, sort_keys=False, width=120, allow_unicode=True), end="")
     return 0

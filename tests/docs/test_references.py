@@ -7,15 +7,20 @@ from __future__ import annotations
 import copy
 import importlib.util
 import pathlib
+import re
 
 import jsonschema
 import pytest
+import referencing
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import schema
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks, release_file
+from support import sites
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 INVENTORIES = TOP / "inventories"
 RELEASES = sorted(INVENTORIES.glob("*/releases/*.yml"))
+PARTS = sorted(INVENTORIES.glob("*/releases/*/**/*.yml"))
 SITE_DATA = sorted(INVENTORIES.glob("**/group_vars/*.yml"))
 SHORT = INVENTORIES / "local/releases/2026-11-20.yml"
 
@@ -42,6 +47,40 @@ def test_nothing_generated_is_out_of_date():
 def test_every_release_file_follows_the_schema_that_its_first_line_names(path):
     assert complaints(yaml.safe_load(path.read_text()), generate.release_schema()) == []
     assert named_schema(path) == generate.REFERENCE / "release-file.schema.json"
+
+
+@pytest.mark.parametrize("path", PARTS, ids=lambda path: str(path.relative_to(INVENTORIES)))
+def test_every_part_of_a_release_file_follows_the_schema_that_its_first_line_names(path):
+    files = referencing.Registry().with_resource(
+        generate.OF_A_FILE, referencing.Resource.from_contents(generate.release_schema()))
+    editor = jsonschema.Draft7Validator(generate.part_schema(), registry=files)
+    data = yaml.safe_load(path.read_text())
+    assert [error.message for error in editor.iter_errors(data)] == []
+    assert not editor.is_valid({**data, "qqqq": 1}) and not editor.is_valid({**data, "release": "x"})
+    assert named_schema(path) == generate.REFERENCE / generate.OF_A_PART
+
+
+def test_a_release_file_with_parts_needs_its_name_only_in_itself():
+    assert complaints({"release": "x", "parts": ["x/rules.yml"]}, generate.release_schema()) == []
+    assert complaints({"parts": ["x/rules.yml"]}, generate.release_schema()) == ["'release' is a required property"]
+    assert complaints({"release": "x", "parts": ["rules.yml"]}, generate.release_schema())
+
+
+def test_the_release_that_a_page_makes_from_nothing_is_one():
+    page = (TOP / "docs" / "how-to" / "add-a-release.md").read_text()
+    (block,) = re.findall(r"(?s)```yaml\n(release: .*?)```", page)
+    data = yaml.safe_load(block)
+    # bin/lock looks these up.
+    data["mpi4py"]["sha256"] = data["horovod"]["sha256"] = "0" * 64
+    assert complaints(data, generate.release_schema()) == []
+    (part,) = data.pop("parts")
+    whole = {**data, **yaml.safe_load((SHORT.parent / part).read_text())}
+    for lock in locks.texts(whole):
+        name = "torch==2.13.0" if lock.path == "pytorch.lock" else "x==1"
+        lock.put("%s --hash=sha256:%064d\n" % (name, 0))
+    whole.pop("bundles")
+    keys = generate.specified("release", "release_file")
+    assert release_file.problems(whole, keys) == []
 
 
 @pytest.mark.parametrize("path", SITE_DATA, ids=lambda path: str(path.relative_to(INVENTORIES)))
@@ -82,7 +121,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("path", [SHORT, INVENTORIES / "polaris/releases/2023-10-04.yml"], ids=lambda path: path.stem)
 def test_editors_underline_exactly_what_a_rollout_refuses_by_the_same_specification(path, change):
-    data = yaml.safe_load(path.read_text())
+    data = yaml.safe_load(sites.whole_text(path))
     options, patterns = generate.specified("release", "release_file"), generate.patterns("release")
     editor = jsonschema.Draft7Validator(generate.release_schema())
     refused = 0

@@ -15,6 +15,7 @@ import sys
 import time
 
 from support.console import Printed
+from support.sites import whole_text
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 RELEASE = "2026-11-20"
@@ -141,7 +142,7 @@ class Site:
         copy = tmp_path / "local"
         shutil.copytree(CHECKOUT / "inventories" / "local", copy)
         path = copy / "releases" / (self.release + name)
-        path.write_text(change(path.read_text()))
+        path.write_text(change(whole_text(path) if path.suffix == ".yml" else path.read_text()))
         return ["-i", str(copy / "hosts.yml")]
 
 

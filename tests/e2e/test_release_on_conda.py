@@ -18,6 +18,7 @@ import sys
 import pytest
 from rollouts import Site, find_module_system
 from support import conda_channel
+from support.sites import whole_text
 from uses import InUse, InUseWithHorovod
 
 RELEASE = "2026-11-21"
@@ -49,7 +50,7 @@ def released(channel, site, tmp_path_factory, collections_path):
         r"(python:? \"?)3\.11", lambda match: match.group(1) + python.short, text))
     if not WHOLE:
         extended = scratch / "local" / "releases" / "2026-11-20.yml"
-        extended.write_text(without_horovod(extended.read_text()))
+        extended.write_text(without_horovod(whole_text(extended)))
     records = site.root / ".torchstack" / RELEASE
     if (records / "retired.json").exists():
         # By an earlier run of these tests; its name would be refused.

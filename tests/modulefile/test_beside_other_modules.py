@@ -83,6 +83,16 @@ def test_s02_a_module_takes_the_place_of_another_one_of_its_family_and_nothing_o
     assert after == USER
 
 
+def test_a_module_may_have_the_name_of_the_site_s_and_takes_the_place_of_its_versions(system, say):
+    ours = TORCHSTACK._replace(name="conda", version="2", family="")
+    theirs = CONDA._replace(family="")
+    over = "load conda/2" if system.kind == LMOD else "switch conda/1 conda/2"
+    _before, both, after, theirs_again = say([theirs, ours], "load conda/1", over, "unload conda/2", "load conda/1")
+    assert both == LOADED
+    assert after == USER
+    assert theirs_again["ONE"] == "conda's"
+
+
 def test_environment_modules_say_which_module_of_the_family_is_loaded_and_what_to_type(system, tmp_path):
     if system.kind != EM or not pushes(system):
         pytest.skip("Lmod swaps modules of a family, and version 4 knows no family")
@@ -110,3 +120,45 @@ def test_a_value_that_the_user_has_changed_since_is_left_to_the_user(system, say
     environment["ONE"] = "mine"
     after = ask(system, environment, ("unload", "torchstack/1"), 60, shell=False).environment
     assert after["ONE"] == "mine" and after["THREE"] == "user's"
+
+
+def test_what_a_module_loaded_later_unsets_too_does_not_come_back(system, say):
+    ours = Module("torchstack", "1", "", True, (("unsetenv", "THREE", ""),))
+    site = Module("site", "1", "", False, (("unsetenv", "THREE", ""), ("prepend", "PATH", "/soft/site/bin")))
+    found = say([ours, site], "load torchstack/1", "load site/1", "unload torchstack/1")
+    assert [("THREE" in each) for each in found] == [False, False, False]
+    found = say([ours, site], "load site/1", "unload site/1", "load torchstack/1", "unload torchstack/1")
+    assert found[3] == found[1]
+
+
+def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_module_has_moved_one(system, say):
+    if system.kind != EM:
+        pytest.skip("a plain module of Lmod moves an entry that is there already")
+    name = "LD_LIBRARY_PATH"
+    ours = Module(
+        "torchstack", "1", "", True, (("prepend", name, "/soft/a/bin"), ("prepend", name, "/soft/cuda/lib64")))
+    conda = Module("conda", "1", "", False, (("append", name, "/soft/c/bin"), ("append", name, "/soft/a/bin")))
+    site = Module("site", "1", "", False, (("append", name, "/soft/a/bin"), ("prepend", name, "/soft/c/bin")))
+    found = say(
+        [ours, conda, site], "load conda/1", "load torchstack/1", "switch conda/1 site/1", "unload torchstack/1")
+    assert found[3][name].split(":") == ["/soft/c/bin", "/u/lib", "/soft/a/bin"]
+
+
+def test_a_value_of_a_module_that_is_gone_does_not_come_back(system, say):
+    ours, site = Module("torchstack", "1", "", True, OURS), CONDA._replace(name="site", family="")
+    same = Module("same", "1", "", False, (("setenv", "ONE", "ours"),))
+    found = say(
+        [ours, site, same], "load site/1", "load torchstack/1", "unload site/1", "load same/1", "unload torchstack/1")
+    assert found[4].get("ONE") != "conda's" and "TWO" not in found[4]
+
+
+def test_what_another_module_has_pushed_away_of_ours_does_not_come_back_when_ours_is_gone(system, say):
+    if not pushes(system):
+        pytest.skip("this version has no pushenv")
+    ours = Module("torchstack", "1", "", True, (("setenv", "THREE", "ours"), ("setenv", "TWO", "ours")))
+    other = Module("extra", "1", "", False, (("pushenv", "THREE", "pushed"), ("pushenv", "TWO", "pushed")))
+    found = say([ours, other], "load torchstack/1", "load extra/1", "unload torchstack/1", "unload extra/1")
+    assert (found[2]["THREE"], found[2]["TWO"]) == ("pushed", "pushed")
+    assert "ours" not in (found[3].get("THREE"), found[3].get("TWO"))
+    if system.kind == LMOD:
+        assert found[3] == USER

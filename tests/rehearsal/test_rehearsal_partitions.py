@@ -17,6 +17,7 @@ import pytest
 import rehearsals
 import yaml
 from controllers import Controller
+from support import sites
 
 from rehearsal.checkout import CHECKOUT, PLACE, make_environment, send_checkout
 from rehearsal.nodes import LOGIN
@@ -60,7 +61,7 @@ pytestmark = pytest.mark.skipif(SITE != "local", reason="asked for by TORCHSTACK
 
 def release_file():
     """The release of the local site without Horovod and further packages."""
-    release = yaml.safe_load((CHECKOUT / "inventories/local/releases/2026-11-20.yml").read_text())
+    release = yaml.safe_load(sites.whole_text(CHECKOUT / "inventories/local/releases/2026-11-20.yml"))
     release.update(release="partitions", title="PyTorch 2.13.0")
     for part in release["verification"].values():
         for key, rules in part.items():

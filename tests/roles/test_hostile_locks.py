@@ -74,6 +74,34 @@ def test_a_lock_that_was_tampered_with_is_one_sentence_and_nothing_is_looked_at(
         assert len(re.findall(r"\.(?: |$)", message.group(1))) == 1, message.group(1)
 
 
+@pytest.mark.parametrize(("file", "change", "what"), [
+    ("data", lambda text: re.sub(r"(?m)^(pandas==\S+).*(\n .*)*", r"\1", text), "'pandas' has no hash; give it"),
+    ("data", cut, "data.txt, line 1): the lock ends in the middle of "),
+    ("data", lambda text: re.sub(r"(?m)^pandas==.*(\n .*)*\n", "", text),
+     "asks for pandas, which its lock does not have; make the lock with bin/lock."),
+    ("science", lambda text: text + "numpy==1.0 --hash=sha256:%s\n" % ("0" * 64), "would install numpy, which "),
+    ("learning", lambda text: text + "pandas==1.0 --hash=sha256:%s\n" % ("0" * 64),
+     "would install pandas, which bundle 'data' installs; make the lock anew with bin/lock."),
+    ("notebooks", lambda text: "--extra-index-url https://mirror.example/simple\n" + text, "says where packages"),
+])
+def test_a_lock_of_a_bundle_that_was_tampered_with_is_told_before_anything_is_looked_at(
+    release_file, file, change, what, ansible_environment,
+):
+    name = "2026-11-20-bundles"
+    place = pathlib.Path(release_file).parent
+    shutil.copytree(RELEASES / name, place / name)
+    bundled = shutil.copy(RELEASES / (name + ".yml"), place)
+    lock = place / name / "bundles" / (file + ".txt")
+    changed = change(lock.read_text())
+    assert changed != lock.read_text()
+    lock.write_text(changed)
+    process = role_plays.play_tasks(
+        "release", "definition", {"release_file": "{{ case.file }}"}, [{"file": str(bundled)}],
+        ansible_environment, place, "-e", "torchstack_release=" + name, "-e", "torchstack_site=local")
+    said = " ".join(process.stdout.split())
+    assert process.returncode == 2 and what in said, said
+
+
 @pytest.fixture()
 def index(tmp_path):
     """A package index on this machine; the directory that it serves, and its address."""

@@ -114,7 +114,7 @@ def test_what_cannot_be_locked_is_one_sentence(place, change, options, said):
 @pytest.mark.parametrize("path", sites.RELEASES, ids=lambda path: "%s-%s" % (path.parents[1].name, path.stem))
 def test_every_release_file_has_its_locks_beside_it_and_none_too_many(path):
     read = sites.release_text.read(path)
-    own = {name for key, name in read.lock_files.items() if key not in read.inherited}
+    own = {name for key, name in read.places.files.items() if key not in read.inherited}
     beside = path.with_suffix("")
     there = {str(file.relative_to(path.parent)) for file in beside.rglob("*.txt")} if beside.is_dir() else set()
     assert there == own
@@ -165,11 +165,16 @@ def test_a_lock_of_the_other_release_that_would_have_to_change_is_told(derived):
     assert "give pytorch.cuda_lock a file of its own there." in said and derived.state() == before
 
 
-def test_the_whole_of_a_release_is_shown_with_the_names_of_its_locks(derived):
-    derived.run()
+def shown(release, *options):
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    done = subprocess.run([LOCK.with_name("show-release"), derived.file], text=True, capture_output=True, check=True,
-                          env={**os.environ, "PATH": path})
+    return subprocess.run([LOCK.with_name("show-release"), release.file, *options], text=True, capture_output=True,
+                          check=True, env={**os.environ, "PATH": path})
+
+
+def test_the_whole_of_a_release_is_shown_with_the_names_or_the_texts_of_its_locks(derived):
+    derived.run()
+    done, text = shown(derived), shown(derived, "--with-locks").stdout
+    assert "one/base.txt" not in text and "--hash=sha256:" in text
     assert "release: two\n" in done.stdout and "base: one/base.txt\n" in done.stdout
     assert "tools: two/tools.txt\n" in done.stdout and "extends" not in done.stdout
 
@@ -198,3 +203,68 @@ def test_a_lock_that_pip_would_refuse_is_not_renewed(place, change, said):
     before = place.state()
     code, printed = place.run()
     assert code == 2 and said in printed and printed.count("\n") == 1 and place.state() == before, printed
+
+
+@pytest.fixture()
+def bundled(place):
+    """A release that extends one with a bundle, and has another version of what the bundle stands on."""
+    bundle = "{name: data, packages: [frames], lock: one/bundles/data.txt}"
+    place.file.write_text("%s# why\nbundles:\n  - %s\n" % (RELEASE, bundle))
+    place.offer("ndarray", "1.0")
+    place.offer("frames", "1.0", requires=["ndarray<2"])
+    assert place.run()[0] == 0
+    place.offer("ndarray", "2.0")
+    place.offer("frames", "2.0", requires=["ndarray>=2"])
+    place.file = place.file.with_name("two.yml")
+    place.file.write_text("extends: one\nrelease: two\nlocks: {base: two/base.txt}\n")
+    (place.file.parent / "two").mkdir()
+    (place.file.parent / "two" / "base.in").write_text("ndarray>=2\n")
+    return place
+
+
+def test_a_bundle_of_the_other_release_that_does_not_fit_any_more_is_told_with_the_command_that_helps(bundled):
+    before = bundled.state()
+    code, said = bundled.run()
+    assert code == 2 and bundled.state() == before, said
+    assert ("one/bundles/data.txt would change as well, which is a lock of the release that two.yml extends "
+            "(frames 1.0 -> 2.0): bin/lock %s --own bundles gives it bundles of its own." % bundled.file) in said
+
+
+def test_a_release_gets_bundles_of_its_own_by_one_command_and_their_locks_by_the_next(bundled):
+    code, said = bundled.run("--own", "bundles")
+    assert code == 0, said
+    part = bundled.file.with_suffix("") / "bundles.yml"
+    assert part.read_text() == (
+        "---\n# why\nbundles:\n  - {name: data, packages: [frames], lock: two/bundles/data.txt}\n")
+    assert "parts: [two/bundles.yml]\n" in bundled.file.read_text()
+    lock = bundled.file.with_suffix("") / "bundles" / "data.txt"
+    assert lock.read_text() == (bundled.locks / "bundles" / "data.txt").read_text()
+    code, said = bundled.run()
+    assert code == 0 and "two/bundles/data.txt:\n  frames 1.0 -> 2.0\n" in said, said
+    assert lock.read_text().startswith("frames==2.0")
+    assert bundled.run("--check") == (0, "".join(line + "\n" for line in said.splitlines() if "Resolving" in line or (
+        "Left" in line)) + "All locks of two.yml are as they have to be.\n")
+
+
+def test_a_bundle_that_still_fits_is_left_alone(bundled):
+    bundled.offer("further", "1.0")
+    (bundled.file.parent / "two" / "base.in").write_text("ndarray<2\nfurther\n")
+    code, said = bundled.run()
+    assert code == 0 and "Left as it is: one/bundles/data.txt, as the release that this one extends has it." in said
+    assert "Resolving one/bundles/data.txt" in said, "nobody has looked whether it fits"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--own", "bundels"], "'bundels' is none of the keys that can be moved, did you mean 'bundles'"),
+    (["--own", "locks"], "'locks' is "),
+])
+def test_what_no_release_can_have_of_another_one_is_one_sentence(bundled, words, said):
+    before = bundled.state()
+    code, printed = bundled.run(*words)
+    assert code == 2 and said in printed and printed.count("\n") == 1 and bundled.state() == before, printed
+
+
+def test_every_part_beside_a_release_file_is_one_of_a_release():
+    parts = {file for path in sites.RELEASES for name in sites.release_text.read(path).places.parts.values()
+             for file in [path.parent / name]}
+    assert {file for path in sites.RELEASES for file in path.parent.glob("*/**/*.yml")} == parts != set()

@@ -99,8 +99,9 @@ def test_a_site_without_its_locks_has_few_lines(number, repositories):
     """What its rehearsal needs besides is not counted: nobody writes it by hand."""
     files = [
         path for place in ("inventory", "releases") for path in (repositories[number] / place).rglob("*.yml")
-        if not path.stem.endswith("-rehearsal")]
-    assert len(files) == 3
+        if not path.stem.endswith("-rehearsal") and not path.parent.name.endswith("-rehearsal")]
+    # Hosts, variables, the release, and its rules unless they are PyTorch's from source.
+    assert len(files) in (3, 4)
     assert sum(len(of_hand(path)) for path in files) <= BY_HAND
     assert len(CASES[number]) <= len(ASKED) <= 40
 

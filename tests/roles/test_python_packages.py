@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import subprocess
 
 import pytest
 import yaml
@@ -316,3 +317,21 @@ def test_the_defaults_of_an_entry_are_those_of_the_release_file():
     specs = yaml.safe_load((CHECKOUT / "roles" / "release" / "meta" / "argument_specs.yml").read_text())
     options = specs["argument_specs"]["release_file"]["options"]["packages"]["options"]
     assert {name: option["default"] for name, option in options.items() if "default" in option} == packages.DEFAULTS
+
+
+def test_a_site_s_own_files_come_as_a_wheel_with_a_digest_and_every_python_of_the_release_sees_them(release, tmp_path):
+    snooper = "import atexit, sys\natexit.register(lambda: print('used: %s' % ('json' in sys.modules)))\n"
+    kernel = "share/jupyter/kernels/torchstack/kernel.json"
+    wheel = make_wheel(release.wheels, "site_files", "1", {
+        "sitecustomize.py": snooper, "site_files-1.data/data/" + kernel: '{"display_name": "torchstack"}'})
+    asked = entry(wheel, imports=["sitecustomize"])
+    code, said = release.program("install", asked, wheel)
+    assert code == 0, said
+    assert json.loads((release.base / kernel).read_text()) == {"display_name": "torchstack"}
+    python = [release.described()["python"], "-c", "import json"]
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **release.described()["environment"]}
+    done = subprocess.run(python, env=environment, text=True, check=True, stdout=subprocess.PIPE)
+    assert done.stdout == "used: True\n"
+    (record,) = json.loads((release.records / "packages.json").read_text())["packages"]
+    assert record["distributions"] == {"site-files": "1"}
+    assert hashlib.sha256(wheel.read_bytes()).hexdigest() in asked["lock"]

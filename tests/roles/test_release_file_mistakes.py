@@ -37,7 +37,7 @@ def test_a_missing_quote_is_one_sentence_with_file_line_and_the_line_itself(task
 
 def test_a_component_that_was_dropped_is_told_with_all_rules_that_speak_of_it(tmp_path, ansible_environment):
     written = tmp_path / "2026-11-20.yml"
-    text = re.sub(r"(?m)^horovod:\n(?: .*\n|\n)*", "", RELEASE.read_text())
+    text = re.sub(r"(?m)^horovod:\n(?: .*\n|\n)*", "", sites.whole_text(RELEASE))
     sites.write_release(text, written, RELEASE)
     process = read(written, "definition", ansible_environment)
     said = " ".join(process.stdout.split())

@@ -14,7 +14,7 @@ from typing import Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
-from support.module_worlds import PATHS, USERS, Module, differences, entries, expected, living
+from support.module_worlds import PATHS, USERS, VARIABLES, Module, differences, entries, expected, living
 
 COLLECTION = "mine"
 
@@ -81,14 +81,31 @@ class Runs:
 
 
 class Moves:
-    """Keep which entries of search paths plain modules of Lmod have moved.
+    """Keep which entries of search paths are where a plain module has put them that is gone.
 
-    An entry that is there already goes to the front with a plain module, and stays there when that one is unloaded.
+    With Lmod, an entry that is there already goes to the front with a plain module, and stays there when that one is
+    unloaded. With Environment Modules it stays where it is, also when the module is unloaded that had put it there.
     """
 
-    def __init__(self, modules: Sequence[Module]) -> None:
-        self.known = {module.full_name: module for module in modules}
+    def __init__(self, modules: Sequence[Module], stays: bool) -> None:
+        self.known, self.stays = {module.full_name: module for module in modules}, stays
         self.moved: dict[str, dict[str, set]] = {path: {} for path in PATHS}
+        self.left: dict[str, set] = {path: set() for path in PATHS}
+
+    def leave(self, after: Mapping, gone: Sequence[str], now: Sequence[str]) -> None:
+        """Take in the modules that a command has unloaded, and those that are loaded after it.
+
+        Where an entry is that a loaded module of the project's brings, too, is for that one to see to.
+        """
+        for path, left in self.left.items():
+            if self.stays:
+                left |= self._of(path, [name for name in gone if not self.known[name].ours])
+            left -= self._of(path, [name for name in now if self.known[name].ours])
+            left &= set(entries(after.get(path)))
+
+    def _of(self, path: str, names: Sequence[str]) -> set[str]:
+        """Return the entries of a search path that modules bring."""
+        return {entry for name in names for _word, where, entry in self.known[name].actions if where == path}
 
     def add(self, before: Mapping, came: Sequence[str]) -> None:
         """Take in the modules that a command has loaded into an environment."""
@@ -98,8 +115,10 @@ class Moves:
                     self.moved[path].setdefault(entry, set()).add(module.full_name)
 
     def of_others_than(self, now: Sequence[str]) -> dict[str, set]:
-        """Return the entries that modules have moved which are not loaded."""
-        return {path: {entry for entry, names in each.items() if names - set(now)} for path, each in self.moved.items()}
+        """Return the entries that are where modules have put them which are not loaded."""
+        return {
+            path: {entry for entry, names in each.items() if names - set(now)} | self.left[path]
+            for path, each in self.moved.items()}
 
 
 class Control:
@@ -126,22 +145,31 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
         State({**start, "HOME": str(runs.place / name), "MODULEPATH": place}, {})
         for name, place in zip(("home", "control-home"), directories))
     control = Control(runs, plain)
-    moves = Moves(modules)
+    alone: list[State] = []
+    moves = Moves(modules, runs.system.kind != module_system.LMOD)
     said: list[str] = []
     for turn in range(length + 1):
         now = loaded(state.environment)
         words = random_command(source, modules, now, runs.words) if turn < length else ("purge",)
         before = state.environment
+        if now and not any(module.ours for module in modules if module.full_name in now):
+            alone.append(state)
         succeeded, state = runs.run(state, words)
         control.waiting.append(words)
         said.append(" ".join(words))
         now, real = loaded(state.environment), state.environment
-        moves.add(before, [name for name in now if name not in loaded(before)] if words[0] != "restore" else now)
+        came = [name for name in now if name not in loaded(before)] if words[0] != "restore" else now
+        moves.add(before, came)
+        moves.leave(real, [name for name in loaded(before) if name not in now or name in came], now)
         displaced = moves.of_others_than(now)
         models = [expected(modules, now, start, moves) for moves in (True, False)]
         found = differences(models, living(modules, now, start), real, models[0], displaced)
         if found:
-            found = differences(models, living(modules, now, start), real, control.environment(), displaced)
+            ends = [runs.run(each, ("purge",))[1].environment for each in alone]
+            there = [action for module in modules if module.full_name in now for action in module.actions]
+            mine = {where for _word, where, _value in there}
+            strays = {name: {end.get(name) for end in ends} for name in VARIABLES if name not in mine}
+            found = differences(models, living(modules, now, start), real, control.environment(), displaced, strays)
         if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(control.environment())))
         if not now:

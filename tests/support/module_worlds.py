@@ -169,16 +169,19 @@ def living(modules: Sequence[Module], now: Sequence[str], start: Mapping[str, st
 
 
 def differences(
-    models: Sequence[Mapping], values: Mapping, real: Mapping, control: Mapping, displaced: Mapping[str, set]
+    models: Sequence[Mapping], values: Mapping, real: Mapping, control: Mapping, displaced: Mapping[str, set],
+    strays: Mapping[str, set] | None = None,
 ) -> list[str]:
     """Tell what is wrong and would not be wrong with a plain module, one sentence each.
 
     ``displaced`` are entries of each search path that plain modules have moved which are gone: nobody moves them back.
+    ``strays`` are values of each variable that plain modules alone leave: who comes then takes them for the user's.
     """
     model = models[0]
     found = []
     for name in VARIABLES:
         excused = {control.get(name)} | (values[name] if control.get(name) != model[name] else set())
+        excused |= (strays or {}).get(name, set())
         if real.get(name) not in {model[name], *excused}:
             found.append("%s is %r, not %r (plain: %r)" % (name, real.get(name), model[name], control.get(name)))
     for path in PATHS:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,16 @@ def load(path):
 def load_release(path):
     """The data of a release file, with its locks as texts."""
     return release_text.read(pathlib.Path(path)).content
+
+
+def whole_text(path):
+    """The text of a release file with that of its parts in it, as one file would have it."""
+    path = pathlib.Path(path)
+    text = path.read_text()
+    parts = [(path.parent / name).read_text() for name in yaml.safe_load(text).get("parts", [])]
+    return "".join([
+        re.sub(r"(?m)^parts:.*\n(?:  - .*\n)*", "", text),
+        *(re.sub(r"(?m)^(?:---|# yaml-language-server:.*)\n", "", part) for part in parts)])
 
 
 def write_release(text, path, original):

@@ -103,7 +103,7 @@ THEIRS_ALONE = {
 OURS_ALONE = {
     "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "FI_CXI_DEFAULT_CQ_SIZE", "FI_CXI_DISABLE_HOST_REGISTER",
     "FI_MR_CACHE_MONITOR", "NCCL_COLLNET_ENABLE", "NCCL_CROSS_NIC", "NCCL_NET", "NCCL_NET_GDR_LEVEL",
-    "NCCL_SOCKET_IFNAME"}
+    "NCCL_SOCKET_IFNAME", "no_proxy"}
 
 
 def test_variable_by_variable_both_modules_set_what_the_page_of_the_site_says(session):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from . import components, left_over
+from . import components, left_over, lock_lines
 from .component_checks import OF_THE_WHEEL, check_mpi
 
 OF_A_BUILD = {
@@ -17,11 +17,11 @@ OF_PYTORCHS_BUILD = ("lock", *OF_THE_WHEEL, "source", "mpi_backend")
 """Keys of ``pytorch`` that say where torch comes from."""
 
 
-def problems(definition: object, source: str = "", lines: Mapping[str, int] | None = None) -> list[str]:
+def problems(definition: object, source: str = "", places: lock_lines.Places = lock_lines.NOWHERE) -> list[str]:
     """Find everything in the components that contradicts itself or lacks its counterpart, as one sentence each.
 
-    Types and unknown keys are the schema's matter; what has the wrong type is passed over here. ``lines``: the lines of
-    its keys, by their dotted paths.
+    Types and unknown keys are the schema's matter; what has the wrong type is passed over here. ``places`` has the
+    lines of its keys.
     """
     if not isinstance(definition, dict):
         return []
@@ -40,12 +40,8 @@ def problems(definition: object, source: str = "", lines: Mapping[str, int] | No
             found += ["'%s'%s %s." % (path, where, trouble) for path, trouble in check(definition[key], definition)]
     for key, paths in left_over.left_over(definition).items():
         found.append("There is no '%s'%s, and these still speak of it: %s; remove them, or add it." % (
-            key, where, ", ".join(path + _line(path, lines or {}) for path in paths)))
+            key, where, ", ".join(path + places.of_key(path) for path in paths)))
     return found
-
-
-def _line(path: str, lines: Mapping[str, int]) -> str:
-    return " (line %d)" % lines[path] if path in lines else ""
 
 
 def _not_of_an_image(definition: Mapping[str, Any]) -> list[str]:

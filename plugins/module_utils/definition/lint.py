@@ -15,6 +15,7 @@ from ..core.errors import StackError
 from . import (
     components,
     lint_variables,
+    lock_lines,
     modulefile,
     partitions,
     release_file,
@@ -40,9 +41,10 @@ class Release(NamedTuple):
     name: str
     """what its file's name says; empty where that says nothing"""
     content: Mapping[str, Any]
-    lines: Mapping[str, int]
-    lock_files: Mapping[str, str]
-    """that locks were read from, by the dotted paths of their keys"""
+    places: lock_lines.Places
+    """where its keys and locks are written"""
+    parts: Mapping[str, str] = {}
+    """the files of its parts, as sentences name them, by the keys at the top"""
 
 
 class Asked(NamedTuple):
@@ -98,11 +100,10 @@ def _of_variables(asked: Asked, settings: Sequence[str], alone: Sequence[str]) -
 def _of_release(asked: Asked, release: Release, settings: Sequence[str], alone: Sequence[str]) -> list[Problem]:
     """Find the problems of a release file, and of its fit with the site; not those that the site has without it."""
     keys = asked.specified["release_file"]["options"]
-    places = Places(release.lines, {}, release.file, _names(release.content))
+    places = Places(release.places.lines, release.parts, release.file, _names(release.content))
     stored = stored_release.is_stored(release.content)
     # That of a release was checked when it was written, and has every default in it.
-    own = [] if stored else release_file.problems(
-        release.content, keys, "", release.lines, release.lock_files)
+    own = [] if stored else release_file.problems(release.content, keys, "", release.places)
     if not own and release.name and release.content.get("release") != release.name:
         own.append("'release' is %s, and the name of the file says %s; they must be the same." % (
             release.content.get("release"), release.name))

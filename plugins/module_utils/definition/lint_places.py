@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
-_LINE = re.compile(r" \(line (\d+)\)")
+_LINE = re.compile(r" \((?:[^()\s]+\.yml, )?line (\d+)\)")
 _QUOTED = re.compile(r"'([^' ]+)'")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\[\d+\])?(?:\.[A-Za-z_][\w-]*(?:\[\d+\])?)+")
 _CALLED = re.compile(r"(?:[Ss]etting|Package) '?([\w+-]+(?:\.[\w+-]+)*)")

@@ -26,12 +26,14 @@ FOREIGN: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 class Places(NamedTuple):
-    """Where locks are written, by the dotted paths of their keys."""
+    """Where the data of a release file, and its locks, are written."""
 
     files: Mapping[str, str] = {}
-    """those that were read from files"""
+    """the names of the files that locks were read from, by the dotted paths of their keys"""
     lines: Mapping[str, int] = {}
-    """of the keys in the release file, for the others"""
+    """of each key and element, by its dotted path, in the file that it is in"""
+    parts: Mapping[str, str] = {}
+    """the names of the files that have some of the keys at the top, by these; all others are in the release file"""
 
     def of(self, path: str, text: str, line: int) -> str:
         """Name a line of a lock, from 1, in brackets behind a blank; empty where its place is not known."""
@@ -39,7 +41,20 @@ class Places(NamedTuple):
             return " (%s, line %d)" % (self.files[path], line)
         # The text of a block begins in the line below its key.
         begin = self.lines.get(path, 0) if "\n" in text else 0
-        return " (line %d)" % (begin + line) if begin else ""
+        return self._named(path, begin + line) if begin else ""
+
+    def of_key(self, path: str) -> str:
+        """Name the line of a key or element, likewise."""
+        return self._named(path, self.lines[path]) if path in self.lines else ""
+
+    def _named(self, path: str, line: int) -> str:
+        part = self.parts.get(self.root(path))
+        return " (%sline %d)" % (part + ", " if part else "", line)
+
+    @staticmethod
+    def root(path: str) -> str:
+        """Return the key at the top that a dotted path begins with."""
+        return re.split(r"[.\[]", path, maxsplit=1)[0]
 
 
 NOWHERE = Places()

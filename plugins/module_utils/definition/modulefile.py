@@ -7,7 +7,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Mapping, Sequence
 
-from ..modulefiles import description, description_checks
+from ..modulefiles import description, description_checks, module_ranges
 from . import runtime_settings
 from .toolchain import actions, is_module
 
@@ -93,7 +93,7 @@ def family_problems(definition: object, source: str = "") -> list[str]:
         "'module.family'%s is %s, and %s has %s: Environment Modules load no two modules of which one has the other's "
         "name as its family; give the family another name, or remove the key." % (where, family, key, name)
         for key, names in listed for name in actions(names)
-        if isinstance(family, str) and family and is_module(name, family)
+        if isinstance(family, str) and family and is_module(module_ranges.name_of(name), family)
     ][:1]
 
 

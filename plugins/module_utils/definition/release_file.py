@@ -53,21 +53,19 @@ def text_patterns() -> dict[str, patterns.Rule]:
 
 
 def problems(
-    content: object, keys: dict[str, Any], source: str = "", lines: Mapping[str, int] | None = None,
-    lock_files: Mapping[str, str] | None = None,
+    content: object, keys: dict[str, Any], source: str = "", places: lock_lines.Places = lock_lines.NOWHERE,
 ) -> list[str]:
     """Find everything that is wrong with a release file, as one sentence each.
 
-    ``keys`` is the schema, see :mod:`..core.schema`. By dotted paths, ``lines`` has the lines of the file's keys, and
-    ``lock_files`` the files that locks were read from. Raises ValueError: the schema is wrong.
+    ``keys`` is the schema, see :mod:`..core.schema`. ``places``: where its keys and
+    locks are written. Raises ValueError: the schema is wrong.
     """
     found = schema.problems(content, keys, source, text_patterns())
-    places = lock_lines.Places(lock_files or {}, lines or {})
     whole = schema.resolved(content, keys) if isinstance(content, dict) and not found else content
     found += [
         *release_name.problems(content, source),
         *base.problems(content, source),
-        *component_problems.problems(content, source, lines),
+        *component_problems.problems(content, source, places),
         *toolchain.problems(content, source),
         *step_names.toolchain_problems(content, source),
         *packages.package_problems(content, source, places),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 from ..verify import library_record
 from .drift_text import count_noun
@@ -74,12 +74,20 @@ def _finding(look: str, message: str, remedy: str, kind: str = "", **more: Any) 
 def _modules(_prefix: str, result: Mapping[str, Any], _frozen_places: Any) -> Iterator[dict[str, Any]]:
     for name in result.get("missing") or []:
         yield _finding(
-            "modules", "The module %s, which it loads, is not there any more." % name, _REBUILD, "module_missing",
-            module=name)
+            "modules", "The module %s, which it loads, is not there any more.%s" % (
+                name, _today((result.get("instead") or {}).get(name))), _REBUILD, "module_missing", module=name)
     for name in result.get("refused") or []:
         yield _finding(
-            "modules", "The module %s, which it loads, is there and refuses to load: %s" % (
-                name, " ".join(result.get("messages") or [])[-400:]), _REBUILD, "module_refused", module=name)
+            "modules", "The module %s, which it loads, is there and refuses to load: %s%s" % (
+                name, " ".join(result.get("messages") or [])[-400:],
+                _today([one for key, there in (result.get("instead") or {}).items()
+                        if key not in (result.get("missing") or []) for one in there])),
+            _REBUILD, "module_refused", module=name)
+
+
+def _today(there: Sequence[str] | None) -> str:
+    """Say which versions of a module there are."""
+    return " Today there is %s." % ", ".join(there) if there else ""
 
 
 def _modulefile(_prefix: str, result: Mapping[str, Any], _frozen_places: Any) -> Iterator[dict[str, Any]]:

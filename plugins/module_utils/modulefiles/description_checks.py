@@ -8,6 +8,7 @@ import posixpath
 import re
 from typing import Iterable, Mapping
 
+from . import module_ranges
 from .description import DICT_KEYS, LIST_KEYS, PATH_KEYS, TEXT_KEYS, first_files, parse_value, search_paths
 from .module_system import is_bookkeeping
 
@@ -61,10 +62,7 @@ def _form_faults(description: Mapping) -> Iterable[str]:
         yield "The family %r is not one word of letters, digits and _." % description["family"]
     for key in ("conflicts", "depends_on"):
         for name in description[key]:
-            if not _MODULE.match(str(name)):
-                yield "%r in %s is not the name of a module%s." % (
-                    name, key, "; what a user must not have loaded stands under conflicts"
-                    if key == "depends_on" and str(name).startswith("-") else "")
+            yield from _module_faults(key, str(name))
     for name in _names(description):
         if not _VARIABLE.match(str(name)):
             yield "%r is not the name of a variable or a function." % name
@@ -78,6 +76,18 @@ def _form_faults(description: Mapping) -> Iterable[str]:
             yield "The function %s has no body for sh; only functions that exist can be exported." % name
         if "'" in str(body["csh"]):
             yield "The function %s holds an apostrophe for csh, which Lmod hands on unquoted." % name
+
+
+def _module_faults(key: str, name: str) -> Iterable[str]:
+    wanted = module_ranges.parse(name) if key == "depends_on" else None
+    if wanted and wanted.is_empty:
+        yield "%r in depends_on is a range in which no version lies: %s comes before %s." % (
+            name, wanted.high, wanted.low)
+    elif not wanted and not _MODULE.match(name):
+        yield "%r in %s is not the name of a module%s." % (
+            name, key, "" if key != "depends_on" else "; what a user must not have loaded stands under conflicts"
+            if name.startswith("-") else "; a range of versions is written as cudnn@9.1: (9.1 or newer) or cudnn@9.1:9 "
+            "(9.1 to 9)" if re.search("[@<>=:]", name) else "")
 
 
 def _rule_faults(description: Mapping) -> Iterable[str]:

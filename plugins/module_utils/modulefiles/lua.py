@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
+from . import module_ranges
 from .description import (
     comment_lines,
     first_files,
@@ -84,7 +85,13 @@ def render_lua(description: Mapping, header: str) -> str:
     if description["family"]:
         lines.append("family(%s)" % quoted(description["family"]))
     lines.extend("conflict(%s)" % quoted(name) for name in description["conflicts"])
-    lines.extend("depends_on(%s)" % quoted(name) for name in description["depends_on"])
+    for name in description["depends_on"]:
+        wanted = module_ranges.parse(name)
+        expression = module_ranges.lua_expression(wanted) if wanted else quoted(name)
+        lines.append("depends_on(%s)" % expression)
+        if wanted:
+            # Where no version of the range is there, Lmod is content with any other one that is loaded.
+            lines.append("prereq(%s)" % expression)
     work = [(name, "replace(%s, %s)" % (quoted(name), value_of(description["setenv"][name])))
             for name in sorted(description["setenv"])]
     work.extend((name, "replace(%s, false)" % quoted(name)) for name in sorted(description["unsetenv"]))

@@ -64,17 +64,28 @@ local function keep(name, layers)
    assign(@KEPT@ .. name, parts[1] and table.concat(parts))
 end
 
--- The loaded modules whose files have the name of a variable, each after a comma. In a swap, what the environment says
--- of loaded modules is what it said before.
-local function setters(name)
-   local found, files = "", (os.getenv("_LMFILES_") or ""):gmatch("[^:]+")
+-- The loaded modules whose files have a pattern, each after a comma; of a file that cannot be read, a text stands in.
+-- In a swap, what the environment says of loaded modules is what it said before. With a module, those after it.
+local function modules_with(pattern, instead, start)
+   local found, files, counts = "", (os.getenv("_LMFILES_") or ""):gmatch("[^:]+"), not start
    for module in (os.getenv("LOADEDMODULES") or ""):gmatch("[^:]+") do
       local stream = io.open(files() or "")
-      local text = stream and stream:read("*a") or name
+      local text = stream and stream:read("*a") or instead
       if stream then stream:close() end
-      if isloaded(module) and text:find("%f[%w_]" .. name .. "%f[^%w_]") then found = found .. "," .. module end
+      if counts and isloaded(module) and text:find(pattern) then found = found .. "," .. module end
+      counts = counts or module == start
    end
    return found
+end
+
+-- The loaded modules whose files have the name of a variable.
+local function setters(name)
+   return modules_with("%f[%w_]" .. name .. "%f[^%w_]", name)
+end
+
+-- Whether a module that was loaded after this one unsets a variable, too.
+local function is_unset_since(name)
+   return modules_with("unsetenv%W+" .. name .. "%f[^%w_]", "", myModuleFullName()) ~= ""
 end
 
 local function add_layer(name, before, given, from)
@@ -106,16 +117,29 @@ local function take_layer(name)
    return nil, #layers == 0
 end
 
+-- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
+local function replace_pushed(name, given, before)
+   local found, base64 = pcall(require, "base64")
+   local stack = os.getenv("__LMOD_STACK_" .. name) or ""
+   local rest, first = stack:match("^(.-)([^:]+)$")
+   if found and given and first == base64.encode64(given) then
+      assign("__LMOD_STACK_" .. name, rest .. (before and base64.encode64(before) or "false"))
+   end
+end
+
 -- Set a variable (or unset it, with false) until unload brings back what was there before. What others made of it since
 -- is left to them.
 local function replace(name, value)
    local now = os.getenv(name)
    if mode() == "unload" and variables() then
-      local layer, last = take_layer(name)
+      local layer, last, layers = take_layer(name)
       local given = value or nil
       if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
       if last and (now == given or value and not can_keep(value)) then
-         assign(name, is_current(layer) and layer.before)
+         assign(name, is_current(layer) and not (not value and is_unset_since(name)) and layer.before)
+      else
+         local next = layers and layers[#layers]
+         replace_pushed(name, given, next and next.given or not next and is_current(layer) and layer.before)
       end
    elseif mode() == "load" and variables() then
       add_layer(name, now, value, now and setters(name) or "")

@@ -9,6 +9,7 @@ import re
 from typing import Mapping, NamedTuple, Sequence
 
 from ..core.errors import StackError
+from . import available, module_ranges
 from .module_output import (
     ShellParts,
     parse_em_python,
@@ -20,6 +21,7 @@ from .module_system import LMOD, NONE, QUIET, ModuleSystem, is_bookkeeping, run_
 FORCE = "--force"
 """Before a command: also what the site has marked as sticky."""
 
+_WORD = re.compile(r"[^\s\"',]+")
 _UNKNOWN = (
     re.compile(r"module\(s\) are unknown:\s*((?:\"[^\"]+\"[\s,]*)+)"),
     re.compile(r"Unable to locate a modulefile for ('[^']+')"))
@@ -91,7 +93,7 @@ def _diagnose(
         named = " ".join(part for pattern in _UNKNOWN for part in pattern.findall(answer.messages))
         if named:
             # A prerequisite that is missing makes its own name known, not that of the module that asked for it.
-            known = name not in re.findall(r"[^\s\"',]+", named)
+            known = name not in _WORD.findall(named)
         else:
             known = ask(system, current, ("is-avail", name), timeout, shell=False).ok
         (refused if known else missing).append(name)
@@ -110,10 +112,24 @@ def _load_failure(
             remedy += " These directories of it do not exist: %s." % ", ".join(absent)
     else:
         remedy = "Leave out what it conflicts with, load first what it needs, set purge, or correct the modulefile."
+    lacking = _WORD.findall(" ".join(part for pattern in _UNKNOWN for part in pattern.findall(answer.messages)))
     return StackError(
         "%s cannot load %s: %s" % (
             system.title, " ".join(missing + refused) or " ".join(modules), failure_message(answer.messages)),
-        "load", remedy, missing=missing, refused=refused, loaded=loaded(reached), messages=answer.messages.splitlines())
+        "load", remedy, missing=missing, refused=refused, loaded=loaded(reached), messages=answer.messages.splitlines(),
+        instead=available.instead(system, reached, dict.fromkeys([*missing, *lacking]), timeout))
+
+
+def _nothing_in_range(
+    system: ModuleSystem, environment: Mapping[str, str], wanted: module_ranges.Range, timeout: float
+) -> StackError:
+    there = available.versions(system, environment, wanted.name, timeout)
+    return StackError(
+        "There is no module %s: there is %s." % (wanted.described, ", ".join(there) or "none of that name"), "load",
+        "Widen the range, or add the directory that has it with use (MODULEPATH is %s)." % (
+            environment.get("MODULEPATH") or "empty"),
+        missing=[wanted.described], refused=[], loaded=loaded(environment), messages=[],
+        instead={wanted.described: there} if there else {})
 
 
 def load_modules(
@@ -146,6 +162,12 @@ def load_modules(
         command = commands.pop(0)
         if command[0] == "unload" and not is_loaded(current, command[-1]):
             continue
+        wanted = module_ranges.parse(command[-1]) if command[0] == "load" else None
+        if wanted:
+            found = available.of_range(system, current, wanted, loaded(current), timeout)
+            if not found:
+                raise _nothing_in_range(system, current, wanted, timeout)
+            command = ("load", found)
         answer = ask(system, current, command, timeout, shell=command[0] != "use")
         if not answer.ok and command[0] == "load":
             raise _load_failure(system, current, command[1:], answer, timeout)
@@ -169,12 +191,12 @@ def is_loaded(environment: Mapping[str, str], name: str) -> bool:
 
 
 def _of_modules(modules: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the commands of a list of modules: neighbours are loaded together."""
+    """Return the commands of a list of modules: neighbours are loaded together, and of a range one is chosen then."""
     commands: list[tuple[str, ...]] = []
     for name in modules:
         if name.startswith("-"):
             commands.append(("unload", name[1:]))
-        elif commands and commands[-1][0] == "load":
+        elif commands and commands[-1][0] == "load" and not any(map(module_ranges.parse, (name, commands[-1][-1]))):
             commands[-1] += (name,)
         else:
             commands.append(("load", name))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Mapping
 
+from . import module_ranges
 from .description import (
     comment_lines,
     first_files,
@@ -74,7 +75,11 @@ def render_tcl(description: Mapping, header: str) -> str:
     if description["family"]:
         lines.extend(_family_lines(description["family"]))
     lines.extend("conflict %s" % quoted(name) for name in description["conflicts"])
-    lines.extend("module load %s" % quoted(name) for name in description["depends_on"])
+    ranges = {name: module_ranges.parse(name) for name in description["depends_on"]}
+    if any(ranges.values()):
+        lines.extend(module_ranges.TCL.splitlines())
+    lines.extend("module load %s" % (
+        '[in_range %s "%s" "%s"]' % wanted if wanted else quoted(name)) for name, wanted in ranges.items())
     work = [(name, "replace %s %s" % (name, value_of(description["setenv"][name])))
             for name in sorted(description["setenv"])]
     work.extend((name, "without %s" % name) for name in sorted(description["unsetenv"]))

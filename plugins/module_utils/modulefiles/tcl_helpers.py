@@ -141,21 +141,38 @@ proc keep {name layers} {
    }
 }
 
-# The loaded modules whose files have the name of a variable, each after a comma.
-proc setters {name} {
-   set found ""
+# The loaded modules whose files have a pattern; of a file that cannot be read, a text stands in.
+proc modules_with {pattern instead} {
+   set found {}
    foreach module [split [lindex [held LOADEDMODULES] 0] ":"] file [split [lindex [held _LMFILES_] 0] ":"] {
-      set text $name
+      set text $instead
       catch {
          set stream [open $file]
          set text [read $stream]
          close $stream
       }
-      if {[regexp "(^|\\W)${name}(\\W|\$)" $text]} {
-         append found "," $module
+      if {[regexp $pattern $text]} {
+         lappend found $module
       }
    }
    return $found
+}
+
+# The loaded modules whose files have the name of a variable, each after a comma.
+proc setters {name} {
+   return [join [concat {{}} [modules_with "(^|\\W)${name}(\\W|\$)" $name]] ","]
+}
+
+# Whether a module that was loaded after this one unsets a variable, too.
+proc is_unset_since {name} {
+   set loaded [split [lindex [held LOADEDMODULES] 0] ":"]
+   set mine [lsearch -exact $loaded [module-info name]]
+   foreach module [modules_with "unsetenv\\W+${name}(\\W|\$)" ""] {
+      if {[lsearch -exact $loaded $module] > $mine} {
+         return 1
+      }
+   }
+   return 0
 }
 
 proc add_layer {name before given from} {
@@ -209,7 +226,7 @@ proc change {name value} {
          set given [held $name]
       }
       if {$last && [settled $name] eq $given} {
-         if {![is_current $from]} {
+         if {![is_current $from] || ![llength $value] && [is_unset_since $name]} {
             set before {}
          }
          assign $name $before

@@ -34,28 +34,43 @@ proc reorder {name text} {
    }
 }
 
-# Where an entry goes into a list: before what came after it in another list, else after what came before it there. Of
-# an entry that is there several times, the first one counts as what came after, and the last one as what came before.
+# Where an entry goes into a list: where the fewest of its neighbours in another list are on the wrong side, as plain
+# modules may have moved some; of several such places before what came after it there, else after what came before it.
+# Of an entry that is there several times, the first one counts as what came after, the last one as what came before.
 # Of what later modules have moved since, only where there is nothing else.
 proc place_in {order former at now moved} {
    foreach others [list $moved {}] {
-      for {set i [expr {$at + 1}]} {$i < [llength $former]} {incr i} {
-         set entry [lindex $former $i]
-         if {[lsearch -exact $others $entry] < 0 && [lsearch -exact [lrange $former 0 $at] $entry] < 0} {
-            set found [lsearch -exact $order $entry]
-            if {$found >= 0} {
-               return $found
-            }
+      set rights {}
+      set lefts {}
+      foreach entry [lrange $former [expr {$at + 1}] end] {
+         set found [lsearch -exact $order $entry]
+         if {$found >= 0 && [lsearch -exact [concat $others [lrange $former 0 $at]] $entry] < 0} {
+            lappend rights $found
          }
       }
-      for {set i [expr {$at - 1}]} {$i >= 0} {incr i -1} {
-         set entry [lindex $former $i]
-         if {[lsearch -exact $others $entry] < 0 && [lsearch -exact [lrange $former $at end] $entry] < 0} {
-            set found [lindex [lsearch -all -exact $order $entry] end]
-            if {$found ne ""} {
-               return [expr {$found + 1}]
-            }
+      foreach entry [lrange $former 0 [expr {$at - 1}]] {
+         set found [lindex [lsearch -all -exact $order $entry] end]
+         if {$found ne "" && [lsearch -exact [concat $others [lrange $former $at end]] $entry] < 0} {
+            lappend lefts [expr {$found + 1}]
          }
+      }
+      # Best is next to the nearest neighbour; each place beside another one is as good as what is wrong there.
+      set least ""
+      foreach place [concat $rights [lreverse $lefts]] {
+         set wrong 0
+         foreach right $rights {
+            incr wrong [expr {$right < $place}]
+         }
+         foreach left $lefts {
+            incr wrong [expr {$left > $place}]
+         }
+         if {$least eq "" || $wrong < $least} {
+            set least $wrong
+            set best $place
+         }
+      }
+      if {$least ne ""} {
+         return $best
       }
    }
    return $now

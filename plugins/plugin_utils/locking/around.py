@@ -57,6 +57,20 @@ def around(content: Mapping[str, Any], number: int) -> Around:
     return Around(tuple(constraints), tuple(excluded), frozenset(given))
 
 
+def differs(mine: Around | None, path: str, other: Mapping[str, Any]) -> bool:
+    """Tell whether the bundle with this lock has to fit to something else than in a release that has it too.
+
+    Args:
+        mine: what it has to fit to; None for what is no bundle, which has not.
+        path: of its lock, the same in both.
+        other: the data of that release.
+
+    Raises ValueError: a lock cannot be read.
+    """
+    bundle = _BUNDLE.match(path)
+    return bool(mine and bundle and around(other, int(bundle.group(1))) != mine)
+
+
 def _of_conda(base: object) -> set[str]:
     """Return what the specs of a conda base name: that is there, in whichever version the solver takes."""
     if not isinstance(base, Mapping) or base.get("kind") != "conda":

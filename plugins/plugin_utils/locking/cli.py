@@ -9,25 +9,21 @@ import pathlib
 import sys
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.download import Unreachable
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_lines import Places
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
-from . import facts, groups, lookups, split, uv
+from . import conda, facts, groups, lookups, moving, uv
+from .around import differs
+from .moving import LockError, replace
 
 SAME, CHANGED, FAILED = 0, 1, 2
 
 
-class LockError(Exception):
-    """Why nothing was done, in one sentence."""
-
-
 class Release(NamedTuple):
-    """A release file, and the locks that it has in files."""
+    """A release file with its parts, and the locks that it has in files."""
 
     path: pathlib.Path
     content: dict[str, Any]
@@ -39,7 +35,15 @@ class Release(NamedTuple):
     inherited: frozenset[str]
     """the paths of those that are another release's, which this one extends"""
     own: frozenset[str]
-    """the paths of the keys that the file itself has"""
+    """the paths of the keys that the file and its parts have"""
+    parts: Mapping[str, str] = {}
+    """the names of the parts, by the keys at the top that they have"""
+    other: Mapping[str, Any] = {}
+    """the data of the release that this one extends"""
+
+    def file_of(self, key: str) -> str:
+        """Return the name of the file that a dotted path stands in, beside the release file or below."""
+        return self.parts.get(Places.root(key), self.path.name)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,6 +58,12 @@ def parser() -> argparse.ArgumentParser:
                        help="a lock to make, by its key or the begin of it, such as bundles; repeatable")
     found.add_argument("--check", action="store_true", help="change nothing; tell whether a lock would change")
     found.add_argument("--split", action="store_true", help="only move the release file's locks into files beside it")
+    found.add_argument("--part", action="append", default=[], metavar="KEY",
+                       help="only move a key of the release file into a file of its own; repeatable")
+    found.add_argument("--own", action="append", default=[], metavar="KEY",
+                       help="only give a release a key of the one that it extends, with locks of its own; repeatable")
+    found.add_argument("--to", metavar="FILE", help="with --part: the file, which may have further keys; "
+                       "default: <release>/<key>.yml")
     return found
 
 
@@ -61,8 +71,14 @@ def main(words: Sequence[str]) -> int:
     """Run the program; returns its exit code."""
     arguments = parser().parse_args(words)
     try:
+        if arguments.to and not arguments.part:
+            raise LockError("--to says where --part moves a key; add --part KEY.")
+        if arguments.part:
+            return moving.move_keys(arguments.release, arguments.part, arguments.to, arguments.check)
+        if arguments.own:
+            return moving.own_keys(arguments.release, arguments.own, arguments.check)
         if arguments.split:
-            return split_up(arguments.release, arguments.check)
+            return moving.split_up(arguments.release, arguments.check)
         return renew(read(arguments.release), arguments.upgrade, arguments.upgrade_all, arguments.check, arguments.only)
     except (LockError, uv.UvError, ValueError) as error:
         print("lock: %s" % error, file=sys.stderr)
@@ -76,12 +92,13 @@ def read(path: pathlib.Path) -> Release:
     """Read a release file with its locks. Raises LockError, ValueError: it cannot be read, or has locks in itself."""
     if not path.is_file():
         raise LockError(release_file.absence(path, path.parent.parent.name))
-    content, lines, files, inherited = release_file.read(path, new_locks=True)
+    content, places, inherited, extends = release_file.read(path, new_locks=True)
+    files = places.files
     inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
     if inline:
         raise LockError("%s has locks in itself, such as %s; move them into files first: bin/lock --split %s" % (
             path, inline[0], path))
-    faults = locks.malformed(content, path.name, Places(files, lines))
+    faults = locks.malformed(content, path.name, places)
     if faults:
         raise LockError(" ".join(faults))
     asked = {}
@@ -92,7 +109,9 @@ def read(path: pathlib.Path) -> Release:
                 name, beside))
         if beside.is_file():
             asked[key] = beside.read_text(encoding="utf-8")
-    return Release(path, content, files, asked, inherited & set(files), frozenset(lines) - inherited)
+    own = frozenset(places.lines) - inherited
+    other = release_file.read(path.with_name(extends + ".yml"), new_locks=True).content if extends else {}
+    return Release(path, content, dict(files), asked, inherited & set(files), own, places.parts, other)
 
 
 def renew(
@@ -103,8 +122,8 @@ def renew(
     Raises UvError, LockError, ValueError: one cannot be made, and none was written.
     """
     before = {lock.path: lock.value for lock in locks.texts(release.content) if lock.path in release.lock_files}
-    known = {block.name for path, text in before.items() if not path.startswith("base.lock")
-             for block in groups.blocks(text)}
+    known = {block.name for path, text in before.items() if path != conda.PATH for block in groups.blocks(text)}
+    known.update(conda.packages(before.get(conda.PATH, "")))
     strange = [name for name in upgrade if canonical(name) not in known]
     if strange:
         raise LockError("No lock of %s has '%s'; a package that is new goes into a file such as base.in." % (
@@ -113,9 +132,11 @@ def renew(
     if unknown:
         raise LockError("No lock of %s has a key that begins with '%s'; there are %s." % (
             release.path.name, unknown[0], ", ".join(sorted(before))))
-    program, after = uv.program(), {}
+    program, after = uv.program(), dict[str, str]()
     for group in groups.groups(release.content, release.asked, release.lock_files):
-        if release.inherited.issuperset(group.paths) or (only and not group.paths[0].startswith(tuple(only))):
+        if only and not group.paths[0].startswith(tuple(only)):
+            continue
+        if release.inherited.issuperset(group.paths) and not differs(group.around, group.paths[0], release.other):
             continue
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
         # Without hashes, as uv would give those of a held version back as they are, right or wrong.
@@ -128,8 +149,14 @@ def renew(
             lock.put(found.get(lock.path, lock.value))
         for name in left:
             print("  left out: %s, as %s" % (name, group.strange))
+    if conda.PATH in {*release.asked} - release.inherited and not (only and not conda.PATH.startswith(tuple(only))):
+        print("Solving %s ..." % release.lock_files[conda.PATH], flush=True)
+        after[conda.PATH] = conda.solve(
+            release.content, release.asked[conda.PATH], before[conda.PATH], upgrade, upgrade_all)
     left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
     for path, reason in {**groups.left_alone(release.content), **left_alone}.items():
+        if path in after and path == conda.PATH:
+            continue
         print("Left as it is: %s, as %s." % (release.lock_files[path], reason))
     return _tell_and_write(release, before, after, [] if only else look_up(release), check)
 
@@ -161,67 +188,47 @@ def look_up(release: Release) -> list[tuple[facts.Wanted, facts.Value]]:
     return found
 
 
+def told(path: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Tell the difference of a lock by package, a line each."""
+    difference = conda.changes if path == conda.PATH else groups.changes
+    return list(difference(before[path], after[path]))
+
+
 def _tell_and_write(
     release: Release, before: Mapping[str, str], after: Mapping[str, str],
     known: Sequence[tuple[facts.Wanted, facts.Value]], check: bool,
 ) -> int:
     changed = {path: text for path, text in after.items() if text != before[path]}
+    # A list of packages that says the same in another form is no change.
+    if conda.PATH in changed and not told(conda.PATH, before, changed):
+        del changed[conda.PATH]
     for path in sorted(release.inherited & set(changed)):
-        raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): give %s a file "
-                        "of its own there." % (release.lock_files[path], release.path.name,
-                                               ", ".join(groups.changes(before[path], changed[path])), path))
-    for path, text in changed.items():
+        remedy = (
+            "bin/lock %s --own bundles gives it bundles of its own" % release.path if path.startswith("bundles[")
+            else "give %s a file of its own there" % path)
+        raise LockError("%s would change as well, which is a lock of the release that %s extends (%s): %s." % (
+            release.lock_files[path], release.path.name, ", ".join(told(path, before, changed)), remedy))
+    for path in changed:
         print("%s:" % release.lock_files[path])
-        for line in groups.changes(before[path], text):
+        for line in told(path, before, changed):
             print("  " + line)
-    text_of_file = facts.written(release.path.read_text(encoding="utf-8"), known) if known else ""
-    if known:
-        print("%s:" % release.path.name)
-    for asked, value in known:
-        print("  " + facts.told(asked, value))
+    texts = {}
+    for name in dict.fromkeys(release.file_of(asked.path) for asked, _value in known):
+        of_file = [one for one in known if release.file_of(one[0].path) == name]
+        texts[name] = facts.written((release.path.parent / name).read_text(encoding="utf-8"), of_file)
+        print("%s:" % name)
+        for asked, value in of_file:
+            print("  " + facts.told(asked, value))
     if not changed and not known:
         print("All locks of %s are as they have to be." % release.path.name)
         return SAME
-    further = ", and %d values of %s" % (len(known), release.path.name) if known else ""
+    further = ", and %d values of %s" % (len(known), ", ".join(texts)) if known else ""
     if check:
         print("Would change: %d of %d locks%s." % (len(changed), len(after), further))
         return CHANGED
-    if known:
-        _replace(release.path, text_of_file)
+    for name, text in texts.items():
+        replace(release.path.parent / name, text)
     for path, text in changed.items():
-        _replace(release.path.parent / release.lock_files[path], text)
+        replace(release.path.parent / release.lock_files[path], text)
     print("Written: %d of %d locks%s." % (len(changed), len(after), further))
     return SAME
-
-
-def split_up(path: pathlib.Path, check: bool) -> int:
-    """Move the locks of a release file into files beside it. Raises LockError, ValueError: nothing was changed."""
-    if not path.is_file():
-        raise LockError(release_file.absence(path, path.parent.parent.name))
-    text = path.read_text(encoding="utf-8")
-    content, _lines = release_file.parse(text)
-    found = split.split(text, content, path.stem)
-    if not found.files:
-        print("%s has no lock in itself." % path)
-        return SAME
-    there = [name for name in found.files if (path.parent / name).exists()]
-    if there:
-        raise LockError("%s is there already; remove it, or name it in the release file." % (path.parent / there[0]))
-    again, _lines = release_file.parse(found.text)
-    for lock in locks.texts(again):
-        lock.put(found.files.get(lock.value, lock.value))
-    if digest_of(again) != digest_of(content):
-        raise LockError("%s would not say the same any more; move its locks by hand." % path)
-    print("%s: %d lines instead of %d, and files in %s/: %d." % (
-        path.name, found.text.count("\n"), text.count("\n"), path.stem, len(found.files)))
-    if check:
-        return CHANGED
-    for name, lock_text in found.files.items():
-        _replace(path.parent / name, lock_text)
-    _replace(path, found.text)
-    return SAME
-
-
-def _replace(path: pathlib.Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(str(path), text.encode("utf-8"))

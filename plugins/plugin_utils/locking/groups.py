@@ -156,7 +156,7 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
         if path.startswith("packages["):
             pinned = ["%s==%s" % (block.name, block.version) for block in blocks(texts[path])]
             yield Group((path,), tuple(pinned), pythons, alone=True)
-        elif path not in (BASE, TORCH, OF_CUDA) and not path.startswith("bundles["):
+        elif path not in (BASE, TORCH, OF_CUDA, ".".join(locks.OF_CONDA)) and not path.startswith("bundles["):
             yield Group((path,), roots(path), range(RATTLER, NEWEST + 1) if path == "locks.conda" else pythons)
     for number, entry in enumerate(content.get("bundles") or []):
         left = names(list(entry.get("left_out") or {}))
@@ -185,7 +185,7 @@ def left_alone(content: Mapping[str, Any]) -> dict[str, str]:
         if index:
             found[lock.path] = "it comes from %s" % index
         if lock.path == ".".join(locks.OF_CONDA) and lock.value:
-            found[lock.path] = "it is conda's; solve base.specs, and take the lock that the release keeps"
+            found[lock.path] = "no file beside it says what it is made of"
         elif lock.path in (TORCH, OF_CUDA) and wheel.get("index"):
             found[lock.path] = "PyTorch comes from %s" % wheel["index"]
     return found

@@ -105,8 +105,8 @@ def check(matrix: pathlib.Path, found: cells.Matrix) -> None:
                 path, "correct the name" if cell.content is None else "bin/matrix write %s makes it" % matrix))
         if cell.content is not None and path.read_text(encoding="utf-8") != cell.text(matrix.name):
             raise cells.MatrixError("%s is not what the matrix says; bin/matrix write %s renews it" % (path, matrix))
-        content, lines, files, _inherited = release_file.read(path)
-        problems = definitions.problems(content, keys, path.name, lines, files)
+        read_file = release_file.read(path)
+        problems = definitions.problems(read_file.content, keys, path.name, read_file.places)
         if problems:
             raise cells.MatrixError(" ".join(problems))
 

@@ -13,12 +13,12 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_fi
 
 
 class Model:
-    """A release file, as data with its locks, and as text."""
+    """A release file with its parts, as data with their locks, and as text."""
 
     def __init__(self, path: pathlib.Path) -> None:
         read = release_file.read(path)
-        self.text, self.content = path.read_text(encoding="utf-8"), read.content
-        self._elsewhere = {re.split(r"[.\[]", name)[0] for name in read.inherited}
+        self.path, self.content, self._parts = path, read.content, read.places.parts
+        self._elsewhere = {read.places.root(name) for name in read.inherited}
 
     def value(self, path: str, default: Any = None) -> Any:
         """Return what stands at a dotted path. Raises KeyError: nothing does, and there is no default."""
@@ -40,7 +40,8 @@ class Model:
         if key in self._elsewhere:
             text = yaml.safe_dump({key: self.content[key]}, sort_keys=False, width=10_000, default_flow_style=None)
         else:
-            (text,) = re.findall(r"(?m)^%s:.*\n(?:(?: .*|#.*)?\n)*" % re.escape(key), self.text)
+            whole = (self.path.parent / self._parts.get(key, self.path.name)).read_text(encoding="utf-8")
+            (text,) = re.findall(r"(?m)^%s:.*\n(?:(?: .*|#.*)?\n)*" % re.escape(key), whole)
         for word in without:
             text = re.sub(r", %s[\w.]*(?=[,\]])" % re.escape(word), "", text)
             text = "".join(line for line in text.splitlines(keepends=True) if word not in line.lower())

@@ -22,6 +22,10 @@ HOME = TOP / "new-site"
 
 MAY_BE_THERE = frozenset((".git",))
 UNVERIFIED = "  # unverified"
+PART_HEAD = (
+    "---\n# yaml-language-server: $schema=../../collections/ansible_collections/hpcml/torchstack/docs/reference/"
+    "release-file-part.schema.json\n")
+"""How a part of a release file begins, for editors."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -82,21 +86,21 @@ def render(answers: Answers) -> dict[str, str]:
                 name: environment.from_string(value).render(**context) for name, value in file.get("with", {}).items()}
             own = context_of(answers, instead) if instead else context
             written = pathlib.PurePosixPath(environment.from_string(path).render(**context))
-            locks: dict[str, str] = {}
-            text = environment.get_template(file["template"]).render(**own, lock=lock_into(locks, written.stem))
+            files: dict[str, str] = {}
+            text = environment.get_template(file["template"]).render(**own, beside=beside_into(files, written.stem))
             found[str(written)] = text
-            found.update((str(written.parent / name), lock) for name, lock in locks.items())
+            found.update((str(written.parent / name), one) for name, one in files.items())
     return found
 
 
-def lock_into(locks: dict[str, str], directory: str) -> Callable[[str, str], str]:
-    """Return what templates call to have a lock in a file of a directory: with its name and its text, for its path."""
-    def lock(name: str, text: str) -> str:
+def beside_into(files: dict[str, str], directory: str) -> Callable[[str, str], str]:
+    """Return what templates call to have a lock or a part in a file of a directory: name and text, for its path."""
+    def beside(name: str, text: str) -> str:
         path = "%s/%s" % (directory, name)
-        locks[path] = text
+        files[path] = text
         return path
 
-    return lock
+    return beside
 
 
 def context_of(answers: Answers, instead: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +121,7 @@ def context_of(answers: Answers, instead: Mapping[str, Any]) -> dict[str, Any]:
         **further_context(values), **values, "value": model.value, "section": model.section,
         "base_lock": base.value("locks.base"), "conda_lock": conda.value("locks.conda"),
         "model_file": settings("models.yml")[values["pytorch"]], "collection_version": collection_version(),
-        "mark": lambda name: "" if name in answers.said or name in instead else UNVERIFIED,
+        "part_head": PART_HEAD, "mark": lambda name: "" if name in answers.said or name in instead else UNVERIFIED,
         "rehearsed": values["release"] if as_it_is else values["release"] + "-rehearsal",
         "queue_key": registry.queue_key, "dress_of": dress_of, "mpi_of_nodes": brought or "mpich",
     }

@@ -33,7 +33,7 @@ def test_mappings_are_merged_lists_replaced_and_null_removes(two):
         "release": "two", "packages": [{"name": "z"}],
         "pytorch": {"version": "2.1", "environment": {"A": "1", "B": "3", "C": "4"}}}
     assert read.inherited == {"pytorch.version", "pytorch.environment.A"}
-    assert read.lines["pytorch.version"] == 1 and read.lines["pytorch.environment.B"] == 5
+    assert read.places.lines["pytorch.version"] == 1 and read.places.lines["pytorch.environment.B"] == 5
 
 
 def test_without_a_name_of_its_own_it_has_that_of_the_other(two):

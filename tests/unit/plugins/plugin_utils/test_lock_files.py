@@ -24,7 +24,7 @@ def test_a_file_says_the_same_as_the_text_in_the_release_file(place):
     place.write_text("release: a\nlocks:\n  base: a/base.txt  # why\n  tools: ''\n")
     read = release_file.read(place)
     assert read.content == inline.content
-    assert read.lock_files == {"locks.base": "a/base.txt"} and inline.lock_files == {}
+    assert read.places.files == {"locks.base": "a/base.txt"} and inline.places.files == {}
 
 
 def test_locks_of_packages_and_of_conda_may_be_files_too(place):
@@ -32,7 +32,7 @@ def test_locks_of_packages_and_of_conda_may_be_files_too(place):
         "base: {lock: a/base.txt}\npackages:\n  - {name: x, lock: a/base.txt, requires: a/base.txt}\n  - {name: y}\n")
     read = release_file.read(place)
     assert read.content["base"]["lock"] == read.content["packages"][0]["requires"] == PINNED
-    assert sorted(read.lock_files) == ["base.lock", "packages[0].lock", "packages[0].requires"]
+    assert sorted(read.places.files) == ["base.lock", "packages[0].lock", "packages[0].requires"]
 
 
 @pytest.mark.parametrize(("named", "said"), [

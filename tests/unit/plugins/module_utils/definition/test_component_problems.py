@@ -54,6 +54,18 @@ def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
     assert found.startswith(sentence)
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("HOROVOD_WITH_TENSORFLOW", "0"), ("HOROVOD_WITH_PYTORCH", "ON"), ("HOROVOD_WITHOUT_MXNET", "true"),
+    ("HOROVOD_WITHOUT_GLOO", ""), ("HOROVOD_WITH_MPI", 1),
+])
+def test_s26_what_horovod_would_ignore_is_refused_with_the_form_that_works(name, value):
+    given = {name: value, "HOROVOD_GPU": "CUDA"}
+    (found,) = component_problems.problems({"horovod": {"environment": given}, "cuda": {}}, "")
+    assert "has %s, and Horovod ignores every value but \"1\" there" % name in found
+    assert 'set HOROVOD_WITHOUT_<PART> to "1"' in found
+    assert component_problems.problems({"horovod": {"environment": {name: "1"}}}, "") == []
+
+
 @pytest.mark.parametrize("definition", [
     {"pytorch": WHEEL, "mpi": {"allow_path": False, "lock": "mpich==4.3.2"}},
     {"pytorch": SOURCE, "mpi": {"prefix": "/opt/mpich", "allow_path": False}, "nccl": {}, "cuda": {}},

@@ -9,6 +9,7 @@ import pathlib
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import component_problems, left_over
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_lines import Places
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
 
 RELEASES = sorted((pathlib.Path(__file__).parents[5] / "inventories").glob("*/releases/*.yml"))
@@ -90,11 +91,13 @@ def test_words_for_people_and_patterns_are_not_rules():
     assert left_over.left_over(definition) == {}
 
 
-def test_the_sentence_names_the_lines():
+@pytest.mark.parametrize(("parts", "where"), [({}, "line 7"), ({"verification": "a/rules.yml"}, "a/rules.yml, line 7")])
+def test_the_sentence_names_the_lines(parts, where):
     definition = {**without("horovod"), "verification": {"imports": {"modules": ["torch", "horovod.torch"]}}}
-    assert component_problems.problems(definition, "releases/a.yml", {"verification.imports.modules[1]": 7}) == [
+    places = Places({}, {"verification.imports.modules[1]": 7}, parts)
+    assert component_problems.problems(definition, "releases/a.yml", places) == [
         "There is no 'horovod' in releases/a.yml, and these still speak of it: "
-        "verification.imports.modules[1] (line 7); remove them, or add it."]
+        "verification.imports.modules[1] (%s); remove them, or add it." % where]
 
 
 def test_a_module_of_a_dropped_package_is_told_where_nothing_installs_one_by_that_name():

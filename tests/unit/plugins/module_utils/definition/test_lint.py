@@ -7,7 +7,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import lint
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import lint, lock_lines
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lint_places import Places
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file as files
 
@@ -28,7 +28,7 @@ def content():
 
 
 def problems(content, name="2026-11-20", others=(), own_series="", **site):
-    release = lint.Release("r.yml", name, content, {"horovod": 7, "module": 9}, {})
+    release = lint.Release("r.yml", name, content, lock_lines.Places({}, {"horovod": 7, "module": 9}))
     asked = lint.Asked(
         {**SITE, **site}, files.specified(), {}, {}, Places({"torchstack_jobs": 3}, {}, "s.yml", {}), [release], others,
         str(TOP / "roles"), own_series)

@@ -41,6 +41,8 @@ def test_a_line_in_the_sentence_is_taken_out_of_it():
     assert found == Problem("release.yml", 13, "packages", "'packages': 'numpy' has no hash.")
     (found,) = located(["There is no 'a', and these speak of it: packages[0].name (line 11), b (line 12)."], PLACES)
     assert found.line == 11 and "(line 12)" in found.message
+    (found,) = located(["'torchstack_jobs' (parts/site.yml, line 13): no."], PLACES)
+    assert found == Problem("site.yml", 13, "torchstack_jobs", "'torchstack_jobs': no.")
 
 
 @pytest.mark.parametrize(("problem", "text"), [

@@ -28,7 +28,9 @@ def test_the_repository_has_the_documented_files():
     assert set(found) - locks == {
         "ansible.cfg", "requirements.yml", "README.md", ".gitignore", ".github/workflows/site.yml",
         "inventory/hosts.yml", VARIABLES, "releases/2026-12.yml", "series/README.md", "playbooks/rollout.yml",
-        "rehearsal/hosts.yml", REHEARSAL, "releases/2026-12-rehearsal.yml"}
+        "rehearsal/hosts.yml", REHEARSAL, "releases/2026-12-rehearsal.yml", "releases/2026-12/verification.yml",
+        "releases/2026-12-rehearsal/verification.yml"}
+    assert found["releases/2026-12.yml"].count("\n") <= 80
     for name in {*set(found) - locks, "releases/2026-12/base.txt"}:
         assert "`%s`" % name.replace("examplesite", "<site>").replace("2026-12", "<release>") in page, name
 
