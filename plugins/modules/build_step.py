@@ -105,6 +105,11 @@ options:
     type: list
     elements: str
     default: []
+  private_logs:
+    description: Keep the records of a step with O(secrets), its log among them, to their owner. No part of the digest;
+      a step that is done already stays as it is.
+    type: bool
+    default: false
   inputs:
     description: Anything else that the result depends on, such as commits and checksums; it is digested, not used. In
       check mode, C({"planned_after":"<step>"}) anywhere inside stands for a value that is not known yet.
@@ -576,6 +581,7 @@ ARGUMENTS = {
     "environment": {"type": "dict", "default": {}},
     "unset": {"type": "list", "elements": "str", "default": []},
     "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "private_logs": {"type": "bool", "default": False},
     "inputs": {"type": "raw"},
     "needs": {"type": "list", "elements": "str", "default": []},
     "judged_by": {"type": "list", "elements": "str", "default": []},

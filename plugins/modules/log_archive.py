@@ -17,6 +17,8 @@ description:
   - A commit is made with an index of its own, so what somebody has changed or staged in the repository takes no part.
     Where the branch is checked out in O(repository), the committed files, and nothing else, are brought to its index
     and working tree as well; local changes to these are an error, found before anything is committed.
+  - Of a step whose directory is its owner's only, as O(hpcml.torchstack.build_step#module:private_logs) leaves it,
+    nothing is committed, and the archive is its owner's only.
   - Git's configuration of account and machine is not read, hooks do not run, and nothing is fetched or pushed.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
@@ -84,6 +86,12 @@ files:
   description: How many files the archive holds.
   returned: once the logs were read
   type: int
+private:
+  description: The steps whose records are their owner's only. With any, the archive is its owner's only too, and the
+    repository does not get them.
+  returned: once the logs were read
+  type: list
+  elements: str
 branch:
   description: The branch.
   returned: with O(repository)
@@ -144,17 +152,22 @@ def archive_logs(params: dict, apply: bool) -> dict:
     if params["repository"]:
         repository.check_target(target)
     files = archive.members(params["steps"])
+    private = archive.private_steps(params["steps"])
+    mode = 0o600 if private else 0o644
     packed = archive.pack(files, top)
     before = archive.read_archive(params["archive"])
     same = before is not None and before.tar_digest == packed.tar_digest
+    wide = bool(private) and archive.mode_of(params["archive"]) & 0o077 != 0
     result: dict = {
-        "digest": before.digest if same and before else packed.digest, "archive_changed": not same, "files": len(files)}
-    if not same:
+        "digest": before.digest if same and not wide and before else packed.digest,
+        "archive_changed": not same or wide, "files": len(files), "private": private}
+    if not same or wide:
         result["diff"] = [text_diff(params["archive"], before.listing if before else (), packed.listing)]
         if apply:
-            archive.write_archive(params["archive"], packed)
+            archive.write_archive(params["archive"], packed, mode)
     if params["repository"]:
-        commit = repository.commit(target, files, apply)
+        everybodys = [member for member in files if member.name.split("/", 1)[0] not in private]
+        commit = repository.commit(target, everybodys, apply)
         result.update(branch=commit.branch, commit=commit.after or None, committed=commit.changes)
         if commit.changes:
             header = "%s (branch %s)" % (params["repository"], commit.branch)

@@ -25,8 +25,9 @@ description:
   - Refused are a release without a successful verification of its modulefiles, modulefiles that are not the verified
     ones, a release whose last acceptance failed, is missing, or was one of another O(subject) or of other modulefiles
     (C(acceptance.json) beside the journal, or in C(partitions/<name>) there for each of O(partitions)), one that is
-    thawed or was removed, to hide the default, and to replace files in the module tree that this collection did not
-    write.
+    thawed or was removed, one whose files, manifest or statement of where it comes from are not those of its freeze or,
+    with O(allowed_signers), whose statement none of these has signed, to hide the default, and to replace files in the
+    module tree that this collection did not write.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
@@ -110,6 +111,10 @@ options:
     description: Why this is done, for the journal.
     type: str
     default: ""
+  allowed_signers:
+    description: A file of those who may sign a release's statement, as in C(ssh-keygen(1\)). What none of them has
+      signed is not published. Left out, nobody asks for a signature.
+    type: path
 seealso:
   - module: hpcml.torchstack.modulefile_verify
   - module: hpcml.torchstack.module_cache
@@ -245,6 +250,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     loaded_by_default,
     reason_to_keep,
 )
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_proof import require_proof
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_summary import summary_lines
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     stage_directory,
@@ -289,6 +295,9 @@ def publish(module: AnsibleModule) -> dict:
     params = module.params
     desired = desired_of(params)
     found = read_plan(params, desired)
+    if found and found[1] and desired.state == "published":
+        # Before the lock: it looks at every file, and a frozen release does not change meanwhile.
+        require_proof(found[0], params["allowed_signers"] or "")
     if found and found[1] and not module.check_mode:
         with root_lock.held(params["root"]):
             found = read_plan(params, desired)
@@ -386,6 +395,7 @@ def main() -> None:
         "partitions": {"type": "dict"},
         "without_acceptance": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
+        "allowed_signers": {"type": "path"},
         **OPTION,
     })
 

@@ -66,6 +66,12 @@ options:
     type: list
     elements: str
     default: []
+  keep_private:
+    description: Globs, relative to the tree, of directories that V(frozen) leaves to their owner where they are their
+      owner's only, with everything below. Those that others may read or enter are frozen like all else.
+    type: list
+    elements: str
+    default: []
   workers:
     description: Threads. V(0) begins with one and uses sixteen once calls to the file system turn out to be slow, as on
       Lustre; where they are quick, a large tree is shared with as many processes as this one may use processors, at
@@ -200,7 +206,7 @@ failed_step:
 """
 
 import os
-from typing import cast
+from typing import Sequence, cast
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -211,6 +217,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.trees import (
     counters,
     mode_changes,
     permissions,
+    private_parts,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.trees.policy import FROZEN, WRITABLE, Policy
 
@@ -233,12 +240,20 @@ def set_permissions(params: dict, apply: bool) -> dict[str, object]:
         raise StackError("workers and max_listed cannot be negative.", "policy", "Correct them.")
     owner = os.stat(params["path"]).st_uid if os.path.exists(params["path"]) else os.geteuid()
     root, relative = boundary.locate(params["path"], params["root"], boundary.home_directories(owner))
-    one_pass = permissions.Pass(policy, apply, params["exclude"], params["workers"], params["max_listed"])
-    total = one_pass.over(root, relative)
-    error = counters.permission_error(total, params["path"])
-    if error is not None:
-        raise error
-    return counters.as_result(total)
+
+    def walk(rules: Policy, part: str, left_out: Sequence[str]) -> dict[str, object]:
+        exclude = params["exclude"] if not part else ()
+        one_pass = permissions.Pass(
+            rules, apply, [*exclude, *left_out], params["workers"], params["max_listed"])
+        total = one_pass.over(root, os.path.normpath(os.path.join(relative, part)))
+        error = counters.permission_error(total, os.path.join(params["path"], part) if part else params["path"])
+        if error is not None:
+            raise error
+        return counters.as_result(total)
+
+    patterns = params["keep_private"] if params["state"] == FROZEN else ()
+    parts = private_parts.private_parts(os.path.join(root, relative), patterns)
+    return private_parts.over_all(walk, policy, parts, params["max_listed"])
 
 
 def run(module: AnsibleModule) -> dict:
@@ -271,6 +286,7 @@ def main() -> None:
             "options": {"files": {"type": "str"}, "executables": {"type": "str"}, "directories": {"type": "str"}},
         },
         "exclude": {"type": "list", "elements": "str", "default": []},
+        "keep_private": {"type": "list", "elements": "str", "default": []},
         "workers": {"type": "int", "default": 0},
         "max_listed": {"type": "int", "default": 100},
         "planned_after": {"type": "str"},

@@ -87,6 +87,25 @@ def test_s38_ranks_that_go_at_once_remove_it_too(rank, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_of_another_account_is_opened_to_see_whether_it_was_left(node, tmp_path, monkeypatch):
+    place = tmp_path / ("torchstack-%d-x" % os.geteuid())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "lock").write_text("")
+    place.symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        node._remove_if_left(str(place))
+    place.unlink()
+    place.mkdir()
+    (place / "lock").write_text("")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    node._remove_if_left(str(place))
+    assert (place / "lock").exists() and (elsewhere / "lock").exists()
+    monkeypatch.undo()
+    node._remove_if_left(str(place))
+    assert not place.exists()
+
+
 def test_s38_what_killed_ranks_left_is_not_used_and_is_removed(rank, tmp_path):
     for identity in ("1.0", "2.0"):
         ranks = [rank(number, 2, identity) for number in range(2)]

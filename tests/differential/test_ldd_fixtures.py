@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.glibc import MACHINES, System
@@ -525,3 +526,32 @@ def test_the_cache_of_this_machine_is_read_as_ldconfig_prints_it():
     printed = subprocess.run([LDCONFIG, "-p"], stdout=subprocess.PIPE, check=True).stdout
     lines = re.findall(rb"^\t(\S+) \(.*\) => (\S+)$", printed, re.M)
     assert [(entry.name, entry.path) for entry in HERE.cache.entries] == lines
+
+
+def opens(path):
+    """Whether glibc opens an object, as a program that asks for it by dlopen(3) does."""
+    program = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    process = subprocess.run([sys.executable, "-c", program, str(path)], stderr=subprocess.PIPE, text=True, check=False)
+    assert process.returncode == 0 or "cannot open shared object file" in process.stderr
+    return process.returncode == 0
+
+
+@pytest.mark.parametrize(("option", "found"), [("filter", False), ("auxiliary", True)])
+def test_r22_a_filter_that_is_missing_is_missed_as_dlopen_does_and_ldd_does_not_say(tmp_path, option, found):
+    absent = library(tmp_path / "stub" / "libd.so")
+    root = library(tmp_path / "root.so", options=["-Wl,--%s=libd.so" % option])
+    absent.unlink()
+    missing = [os.fsdecode(one.name) for one in resolve(root).edges if one.path is None]
+    assert opens(root) is found
+    assert missing == ([] if found else ["libd.so"])
+
+
+def test_r25_an_auxiliary_library_that_is_missing_is_no_finding_though_ldd_may_list_it(tmp_path):
+    middle = library(tmp_path / "liba.so.1", options=["-Wl,--auxiliary=libd.so"])
+    root = library(tmp_path / "root.so", middle, runpath=tmp_path)
+    resolution = resolve(root)
+    assert opens(root) and resolution.problem == ""
+    assert edge(resolution, "liba.so.1") == (str(middle), "RUNPATH")
+    # What ldd says of a name that the loader does without is not what happens.
+    assert set(ldd(root)[0]) - {"liba.so.1", "libd.so"} == set()
+    assert [one.name for one in resolution.edges if one.path is None] == []

@@ -310,6 +310,7 @@ TARGETS = {
         (
             b'<html><a href="../x/torch-2.3.1-cp311-cp311-linux_x86_64.whl#sha256=' + b"a" * 64 + b'">x</a></html>',
             b'<base href="http://["><a href="http://[/x-1.whl">x</a><a href="x-1-py3-none-any.whl">y</a>',
+            b"<a href='x-1.zip'>x</a><![\n\n\n\x01\n",
             b'{"files": [{"filename": "x-1.tar.gz", "url": "x-1.tar.gz", "hashes": {"sha256": "aa"}, "size": 1}]}',
             b"@EXPLICIT\nhttps://conda.example.org/forge/linux-64/x-1-0.conda#" + b"a" * 64 + b"\n",
         ),
@@ -320,6 +321,7 @@ TARGETS = {
             b"torch==2.3.1 --hash=sha256:" + b"b" * 64 + b"\n",
             b"python_version >= '3.9' and (os_name == 'posix' or extra == 'x')",
             b"python_version in '3.9 3.10'",
+            b"(" * 400 + b"os_name == 'nt'" + b")" * 400,
             b"Jane Doe <jane@example.org>, B",
             b"https://github.com/x/y",
         ),

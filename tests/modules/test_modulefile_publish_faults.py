@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import SYNTAXES, default_version
 from support.fault_server import FaultServer
 from support.published_release import NAME, change, stage
+from support.root_operations import PUBLISH
 
 PROGRAM = """
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -39,11 +40,6 @@ def work(**params):
     except StackError as error:
         return dict(error.as_result(), failed=True, changed=False)
 """
-OPTIONS = {
-    "release": "2", "state": "published", "visible": False, "default": False, "notice": "", "known_problems": None,
-    "revive": False, "first_only": False, "module": NAME, "subject": "", "without_acceptance": "", "reason": "",
-    "module_system": "auto", "partitions": None,
-}
 TOLD = "torchstack/2 goes."
 LIFE = [
     {"state": "hidden"},
@@ -121,7 +117,7 @@ def test_s10_a_life_that_is_killed_at_every_write_is_completed_by_the_next_runs(
     process, saved = server(root, action=action, calls=calls), root.parent / "saved"
     kills = []
     for number, desired in enumerate(LIFE):
-        options = {**OPTIONS, **desired, "root": str(root)}
+        options = {**PUBLISH, **desired, "root": str(root)}
         before = visible(root)
         shutil.copytree(root, saved)
         first = process.run(**options)

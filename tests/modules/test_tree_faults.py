@@ -29,7 +29,8 @@ name, arguments = sys.argv[1], json.loads(sys.argv[2])
 try:
     if name == "tree_permissions":
         from ansible_collections.hpcml.torchstack.plugins.modules import tree_permissions
-        arguments = dict({"policy": None, "exclude": [], "workers": 0, "max_listed": 100}, **arguments)
+        defaults = {"policy": None, "exclude": [], "keep_private": [], "workers": 0, "max_listed": 100}
+        arguments = dict(defaults, **arguments)
         result = tree_permissions.set_permissions(arguments, True)
     else:
         from ansible_collections.hpcml.torchstack.plugins.modules import tree_manifest

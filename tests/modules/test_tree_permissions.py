@@ -188,7 +188,8 @@ def test_a_freeze_warns_of_a_default_access_list_that_lets_others_write(run_modu
         done = run_module("tree_permissions", arguments(release), check=check)
         assert [(one["path"], one["kind"]) for one in done["special"]] == [("lib", "default access list")]
     warned = []
-    asked = arguments(release, policy=None, exclude=[], workers=1, max_listed=100, planned_after=None)
+    asked = arguments(
+        release, policy=None, exclude=[], keep_private=[], workers=1, max_listed=100, planned_after=None)
     module = types.SimpleNamespace(params=asked, check_mode=True, _diff=False, warn=warned.append)
     tree_permissions.run(module)
     assert len(warned) == 1 and "setfacl --remove-default" in warned[0] and "first lib." in warned[0]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -120,3 +121,12 @@ def test_the_manifest_is_the_one_that_the_freeze_names(release):
     paths = [entry["path"] for entry in manifest["entries"]]
     assert "base/lib/python3/site-packages/good.py" in paths
     assert frozen["manifest"]["digest"] in json.dumps({key: manifest[key] for key in manifest if key != "entries"})
+
+
+def test_the_statement_of_where_it_comes_from_is_about_that_manifest(release):
+    statement = json.loads((release.parent / ".torchstack" / release.name / "provenance.json").read_text())
+    (subject,) = statement["subject"]
+    content = (release / ".torchstack" / "manifest.json").read_bytes()
+    assert subject["digest"]["sha256"] == hashlib.sha256(content).hexdigest()
+    build = statement["predicate"]["buildDefinition"]
+    assert [step["name"] for step in build["internalParameters"]["steps"]] == ["base", "bytecode"]

@@ -58,7 +58,8 @@ def test_a_site_may_name_every_launcher():
 
 
 @pytest.mark.parametrize("playbook", ["rollout", "accept"])
-def test_every_rollout_hands_on_what_the_site_does_about_steps_that_hang(playbook):
+def test_every_rollout_hands_on_what_the_site_does_about_steps_that_hang_and_their_logs(playbook):
     (play,) = yaml.safe_load((TOP / "playbooks" / (playbook + ".yml")).read_text())
     defaults = play["module_defaults"]["hpcml.torchstack.build_step"]
     assert defaults["on_hang"] == "{{ torchstack_hang | default({}) }}"
+    assert defaults["private_logs"] == "{{ torchstack_private_logs | default(false) }}"

@@ -17,7 +17,6 @@ import hashlib
 import os
 import shlex
 import shutil
-import subprocess
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..batch.options import walltime_seconds
@@ -25,8 +24,8 @@ from ..batch.registry import SYSTEMS, system_of
 from ..core.canonical import digest_of
 from ..core.errors import StackError
 from ..core.files import readable_by_all, write_json
-from ..core.processes import run_program
 from ..steps import remote_query
+from .foreign_output import copy_printed
 from .login import (
     job_variable_lines,
     login_command,
@@ -207,12 +206,12 @@ def _read_answer(path: str, run: Run, wait: float, copy: str) -> str:
 
     def read() -> str | None:
         with open(copy, "wb+") as stream:
-            found = run_program(
-                [*words, "/bin/cat", "--", path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL)
+            if not copy_printed([*words, "/bin/cat", "--", path], stream):
+                return None
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 1000))
             whole = ended in stream.read()
-        return read_output(copy, run.account) if found.returncode == 0 and whole else None
+        return read_output(copy, run.account) if whole else None
 
     shared = "the home of " + run.account.name if run.account.other else "the root"
     try:

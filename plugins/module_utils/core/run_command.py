@@ -40,9 +40,12 @@ class Outcome(NamedTuple):
 
 
 def run(
-    words: Sequence[str], timeout: float, directory: str = "/", environment: dict[str, str] | None = None
+    words: Sequence[str], timeout: float, directory: str = "/", environment: dict[str, str] | None = None,
+    given: bytes | None = None,
 ) -> Outcome:
-    """Run a command without terminal and input, and end it with all its children after ``timeout`` seconds.
+    """Run a command without terminal, and end it with all its children after ``timeout`` seconds.
+
+    Its input is what is ``given``, or nothing.
 
     The first word is looked up in PATH and never resolved any further, because compiler drivers of Cray systems look at
     the name that they were called by. Messages are asked for in plain English, also in an environment that is given.
@@ -50,14 +53,14 @@ def run(
     variables = dict(os.environ if environment is None else environment, LC_ALL="C")
     try:
         process = start_program(
-            list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=directory,
-            env=variables, start_new_session=True,
+            list(words), stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, cwd=directory, env=variables, start_new_session=True,
         )
     except OSError as error:
         return Outcome(None, "", "", "it cannot be run (%s)" % (error.strerror or error))
     with process:
         try:
-            output, errors = process.communicate(timeout=timeout)
+            output, errors = process.communicate(given, timeout=timeout)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import sys
 from typing import NamedTuple
 
 from .processes import own_processes, read_process_file
@@ -25,16 +27,27 @@ class Socket(NamedTuple):
     inode: str
 
 
-def socket_of(port: int, remote: int) -> Socket | None:
-    """Find the socket on the client's ``port`` here whose other end is on the server's; None where unseen."""
-    wanted = (":%04X" % port, ":%04X" % remote)
+def socket_of(client: tuple[str, int], server: tuple[str, int]) -> Socket | None:
+    """Find the socket of a client here, by the addresses (of IPv4) and ports of both ends; None where unseen.
+
+    Ports alone would not do: another account may have a connection of the same two between other addresses.
+    """
+    near, far = _spelt(client), _spelt(server)
     for table in _TABLES:
         with contextlib.suppress(OSError, ValueError), open(table, encoding="ascii", errors="replace") as stream:
             for line in stream:
                 words = line.split()
-                if len(words) > 9 and words[1].endswith(wanted[0]) and words[2].endswith(wanted[1]):
+                if len(words) > 9 and words[1] in near and words[2] in far:
                     return Socket(int(words[7]), words[9])
     return None
+
+
+def _spelt(end: tuple[str, int]) -> tuple[str, str]:
+    """Spell an address of IPv4 and its port as the tables have them, for IPv4 and for IPv6."""
+    # Words of 32 bits, as this machine's processor orders their bytes.
+    last, third = (
+        "%08X" % int.from_bytes(part, sys.byteorder) for part in (socket.inet_aton(end[0]), b"\0\0\xff\xff"))
+    return "%s:%04X" % (last, end[1]), "%s%s%s:%04X" % ("0" * 16, third, last, end[1])
 
 
 def holders(inode: str) -> list[int]:

@@ -19,6 +19,10 @@ _OTHER_NAMES = {"os.name": "os_name", "sys.platform": "sys_platform", "python_im
                 "platform_python_implementation"}
 
 
+MOST_BRACKETS = 50
+"""Far more than markers have."""
+
+
 def environment(version: str, implementation: str, platform: str) -> dict[str, str]:
     """Tell what markers ask of an interpreter on Linux, such as ``3.11.2``, ``cpython`` and ``linux_x86_64``."""
     titles = {"cpython": "CPython", "pypy": "PyPy"}
@@ -61,6 +65,9 @@ class _Reader:
                 raise self.refusal()
             self.tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
             position = match.end()
+        # Each is read by calls within calls, of which Python has a limit.
+        if self.tokens.count(("bracket", "(")) > MOST_BRACKETS:
+            raise self.refusal()
 
     def refusal(self) -> ValueError:
         return ValueError("'%s' is no marker that is understood" % self.marker.strip())

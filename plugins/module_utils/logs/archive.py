@@ -62,6 +62,14 @@ def members(steps: str) -> list[Member]:
     return sorted(found, key=lambda member: os.fsencode(member.name))
 
 
+def private_steps(steps: str) -> list[str]:
+    """List the steps whose records are their owner's only; OSError: they cannot be read."""
+    return sorted(
+        step.name for step in os.scandir(steps)
+        if not step.name.startswith(".") and step.is_dir(follow_symlinks=False)
+        and not step.stat(follow_symlinks=False).st_mode & 0o077)
+
+
 def _below(directory: str, name: str) -> Iterator[Member]:
     for entry in os.scandir(directory):
         if entry.name.startswith("."):
@@ -178,8 +186,16 @@ def _unpacked(stream: BinaryIO) -> tuple[str, list[str]]:
         return "", ["it does not unpack: %s" % error]
 
 
-def write_archive(path: str, packed: Archive) -> None:
+def mode_of(path: str) -> int:
+    """Return the permission bits of an archive; 0 where there is none."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return 0
+
+
+def write_archive(path: str, packed: Archive, mode: int = 0o644) -> None:
     """Put an archive into place, atomically; StackError: it cannot be written, and an earlier one is untouched."""
     remedy = "Run this as the account that owns %s, with room on its file system." % os.path.dirname(path)
     with explained("Cannot write %s" % path, "write the archive", remedy, path):
-        write_atomic(path, packed.content)
+        write_atomic(path, packed.content, mode)

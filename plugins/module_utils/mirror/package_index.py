@@ -104,7 +104,11 @@ def page_links(text: str, url: str, is_json: bool) -> list[Link]:
     """Return the files that a page, of this address, offers. Raises Unreachable: it is no page of an index."""
     if not is_json:
         reader = _Anchors(url)
-        reader.feed(text)
+        try:
+            reader.feed(text)
+        except (AssertionError, NotImplementedError) as error:
+            # The library's own words for a declaration that never was one, such as "<![" and a line break.
+            raise Unreachable("it is no page that can be read") from error
         return reader.links
     try:
         entries = json.loads(text)["files"]

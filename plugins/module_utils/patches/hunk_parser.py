@@ -13,7 +13,8 @@ from .header_paths import display
 
 MOST_CHOPPED = 3
 """Blank lines at the end of a patch that GNU patch takes for there where fewer than these are missing (pch.c)."""
-HUNK_HEADER = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+# No file has lines whose number is longer, and Python refuses to read one of thousands of digits.
+HUNK_HEADER = re.compile(rb"^@@ -(\d{1,18})(?:,(\d{1,18}))? \+(\d{1,18})(?:,(\d{1,18}))? @@")
 
 
 class HunkParser:

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import secrets
+import selectors
 import socket
 import time
 from typing import Any, Callable, Mapping, Sequence
@@ -29,6 +30,9 @@ SPARE_FILES = 64
 SECRET = "TORCHSTACK_SEATS"
 """Environment variable with what only ranks of one job know, where they meet by an address alone."""
 
+MOST_GUESTS = 32
+"""Connections at rank 0 whose ranks are not known yet."""
+
 _GREETING_BYTES = 128
 
 
@@ -37,6 +41,29 @@ def listen(port: int = 0, connections: int = 128) -> socket.socket:
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=max(1, connections))
+
+
+class _Guest:
+    """Somebody who has come, and what they have said so far."""
+
+    def __init__(self) -> None:
+        self.until = time.monotonic() + GREETING_SECONDS
+        self.line = bytearray()
+
+    def hear(self, connection: socket.socket) -> bool:
+        """Hear what they say, and not a byte beyond the end of their line; tell whether that is all."""
+        while not self.line.endswith(b"\n") and len(self.line) < _GREETING_BYTES:
+            try:
+                said = connection.recv(1)
+            except BlockingIOError:
+                return False
+            except OSError:
+                said = b""
+            if not said:
+                self.line.clear()
+                return True
+            self.line += said
+        return True
 
 
 class SocketGroup:
@@ -62,29 +89,47 @@ class SocketGroup:
             self.connections[0] = self._connect(address, port, time.monotonic() + limit, limit)
             return
         _raise_open_file_limit(size + SPARE_FILES)
-        end = time.monotonic() + limit
         with server or listen(port, size) as door:
-            while len(self.connections) < size - 1:
-                door.settimeout(max(0.01, end - time.monotonic()))
-                try:
-                    connection, _address = door.accept()
-                except socket.timeout as error:
-                    missing = sorted(set(range(1, size)) - set(self.connections))
+            self._seat_all(door, limit)
+
+    def _seat_all(self, door: socket.socket, limit: float) -> None:
+        """Give each rank its seat; whoever says nothing, or nothing of a rank, keeps nobody waiting."""
+        end = time.monotonic() + limit
+        door.setblocking(False)
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as unseated:
+            selector.register(door, selectors.EVENT_READ)
+            guests: dict[socket.socket, _Guest] = {}
+            unseated.callback(_send_all_away, guests, selector)
+            while len(self.connections) < self.size - 1:
+                now = time.monotonic()
+                if now >= end:
+                    missing = sorted(set(range(1, self.size)) - set(self.connections))
                     raise ConnectionError("%d of %d ranks have not come to rank 0 within %d s: %s%s" % (
-                        len(missing), size, limit, ", ".join(map(str, missing[:SHOWN])),
-                        " ..." if missing[SHOWN:] else "")) from error
-                connection.settimeout(GREETING_SECONDS)
-                stream = connection.makefile("rwb")
-                # A line of anything else, such as of a port scanner, is no rank of this job.
-                peer = 0
-                with contextlib.suppress(ValueError, OSError):
-                    number, _space, said = stream.readline(_GREETING_BYTES).strip().partition(b" ")
-                    peer = int(number) if hmac.compare_digest(said, self._secret) else 0
-                if peer in self.connections:
-                    raise ConnectionError("two have come to rank 0 as rank %d" % peer)
-                if 0 < peer < size:
-                    connection.settimeout(limit)
-                    self.connections[peer] = stream
+                        len(missing), self.size, limit, ", ".join(map(str, missing[:SHOWN])),
+                        " ..." if missing[SHOWN:] else ""))
+                for key, _events in selector.select(max(0.01, min(1.0, end - now))):
+                    guest = _admit(door, guests, selector) if key.fileobj is door else key.fileobj
+                    if isinstance(guest, socket.socket) and guest in guests and guests[guest].hear(guest):
+                        selector.unregister(guest)
+                        self._seat(guest, guests.pop(guest), limit)
+                for late in [one for one, said in guests.items() if said.until < time.monotonic()]:
+                    _send_away(late, guests, selector)
+
+    def _seat(self, connection: socket.socket, said: _Guest, limit: float) -> None:
+        """Take a guest for the rank that it says it is, if it knows the secret."""
+        # A line of anything else, such as of a port scanner, is no rank of this job.
+        peer = 0
+        with contextlib.suppress(ValueError):
+            number, _space, secret = bytes(said.line).strip().partition(b" ")
+            peer = int(number) if hmac.compare_digest(secret, self._secret) else 0
+        if not 0 < peer < self.size:
+            connection.close()
+        elif peer in self.connections:
+            connection.close()
+            raise ConnectionError("two have come to rank 0 as rank %d" % peer)
+        else:
+            connection.settimeout(limit)
+            self.connections[peer] = connection.makefile("rwb")
 
     @classmethod
     def from_exchange(cls, exchange: Callable[[Any], Sequence[Any]], rank: int, size: int, limit: float) -> SocketGroup:
@@ -141,6 +186,35 @@ class SocketGroup:
         if not line:
             raise ConnectionError("rank %d has left" % other)
         return json.loads(line.decode("ascii"))
+
+
+def _admit(
+    door: socket.socket, guests: dict[socket.socket, _Guest], selector: selectors.BaseSelector
+) -> socket.socket | None:
+    """Let the next one in; who has said nothing for longest goes where there are too many."""
+    try:
+        connection, _address = door.accept()
+    except OSError:
+        return None
+    if len(guests) >= MOST_GUESTS:
+        _send_away(next(iter(guests)), guests, selector)
+    connection.setblocking(False)
+    guests[connection] = _Guest()
+    selector.register(connection, selectors.EVENT_READ)
+    return connection
+
+
+def _send_all_away(guests: dict[socket.socket, _Guest], selector: selectors.BaseSelector) -> None:
+    for guest in list(guests):
+        _send_away(guest, guests, selector)
+
+
+def _send_away(
+    connection: socket.socket, guests: dict[socket.socket, _Guest], selector: selectors.BaseSelector
+) -> None:
+    selector.unregister(connection)
+    del guests[connection]
+    connection.close()
 
 
 def _send(stream: Any, line: bytes) -> None:

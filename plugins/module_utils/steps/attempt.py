@@ -54,6 +54,9 @@ def launch_attempt(request: Request, order: Order, lock: StepLock, last: JobReco
     """
     files = request.files
     job = _announcement(request, order, last)
+    if request.private_logs and request.secrets:
+        # Before anything is written there. The freeze and the archive of logs know such a step by this.
+        os.chmod(files.directory, 0o700)
     _remove_litter(files, lock.here)
     for path in (files.stamp, files.exit, files.result, files.own):
         with contextlib.suppress(FileNotFoundError):

@@ -160,7 +160,7 @@ class RefusingListener:
             # No descriptor is left for it: not asked again at once.
             self._ended.wait(_PAUSE)
             return
-        end = connections.socket_of(address[1], self.port)
+        end = connections.socket_of(address, connection.getsockname())
         if end is not None and end.user != os.geteuid():
             # Another account of this machine, which has found the port: it takes nobody's place.
             connection.close()
@@ -221,7 +221,7 @@ class RefusingListener:
     def _noted(self, connection: socket.socket, asked: Asked) -> Asked:
         """Record a refusal, with the command that asked; and complete the address from that."""
         with contextlib.suppress(OSError):
-            end = connections.socket_of(connection.getpeername()[1], self.port)
+            end = connections.socket_of(connection.getpeername(), connection.getsockname())
             if end is None or end.user != os.geteuid():
                 # Nobody knows whose it was: it is refused, and no reason why a step has failed.
                 self._refused -= 1

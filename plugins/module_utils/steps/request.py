@@ -40,6 +40,8 @@ class Request(NamedTuple):
     """whose ``module`` has to be; empty for any"""
     setup: str = ""
     """what is sourced before modules are loaded: shell text, or the absolute path of a file"""
+    private_logs: bool = False
+    """whether the records of a step with secrets are their owner's only"""
 
     @property
     def place(self) -> OwnPlace:
@@ -118,6 +120,7 @@ def check_request(params: Mapping[str, Any]) -> Request:
         sorted({_variable(name) for name in params.get("unset") or []}), params.get("inputs"), needs, creates,
         params.get("network", True), secrets, tuple(produces), judged_by, bool(params.get("foundation")),
         module_system=params.get("module_system") or "", setup=_text(params.get("setup") or "", "setup"),
+        private_logs=bool(params.get("private_logs")),
     )
 
 

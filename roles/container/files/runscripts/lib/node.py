@@ -193,12 +193,18 @@ def _alone(lock):
 
 
 def _remove_if_left(path):
-    lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW)
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if _alone(lock):
-            _remove(path)
+        if os.fstat(directory).st_uid != os.geteuid():
+            return
+        lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW, dir_fd=directory)
+        try:
+            if _alone(lock):
+                _remove(path)
+        finally:
+            os.close(lock)
     finally:
-        os.close(lock)
+        os.close(directory)
 
 
 def _remove(path):

@@ -37,7 +37,7 @@ def test_a_requirement_is_for_this_interpreter_or_not(marker, applies):
 
 @pytest.mark.parametrize("marker", [
     "python_version", "python_version >", "nonsense == '1'", "(os_name == 'nt'", "a b c", "os_name == 'nt' os_name",
-    "os_name not 'nt'", "'a' == 'b' ;",
+    pytest.param("(" * 400 + "os_name == 'nt'" + ")" * 400, id="many brackets"), "os_name not 'nt'", "'a' == 'b' ;",
 ])
 def test_what_is_no_marker_is_said(marker):
     with pytest.raises(ValueError, match="is no marker"):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -38,6 +39,13 @@ def test_a_page_in_json_knows_sizes():
 def test_what_is_no_page_of_an_index_is_said(text):
     with pytest.raises(Unreachable, match="does not answer as an index does"):
         package_index.page_links(text, PAGE, True)
+
+
+@pytest.mark.parametrize("text", ["<![\n", "<!DOCTYPE x [ <! 1 ", "<![\n\n\x01\n\n"])
+def test_a_declaration_that_is_none_ends_in_words_and_never_in_a_traceback(text):
+    # Pythons differ in what they still read of such a page.
+    with contextlib.suppress(Unreachable):
+        assert package_index.page_links('<a href="x-1.zip">x</a>' + text, PAGE, False)[0].filename == "x-1.zip"
 
 
 def indexes(tmp_path, find_links=(), urls=()):

@@ -114,6 +114,7 @@ def test_an_insertion_without_context_goes_before_the_line_after():
     (PLAIN.replace(b"-1,2 +1,2", b"-1,5 +1,5"), "fewer lines than its header says", 3),
     (PLAIN.replace(b"-1,2 +1,2", b"-1,2 +1"), "more lines than its header says", 3),
     (PLAIN.replace(b"@@ -1,2 +1,2 @@", b"@@ -1,x +1,2 @@"), "malformed hunk header", 3),
+    (PLAIN.replace(b"@@ -1,2 +1,2 @@", b"@@ -1,2 +1%s,2 @@" % (b"9" * 5000)), "malformed hunk header", 3),
     (PLAIN.replace(b"@@ -1,2", b"@@ -0,2"), "line 0", 3),
     (PLAIN[:-1], "ends in the middle of a line", 6),
     (PLAIN.replace(b"-old\n+new\n", b" old\n"), "changes nothing", 3),

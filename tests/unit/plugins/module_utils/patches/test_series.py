@@ -94,6 +94,19 @@ def test_the_record_decides_between_states_that_look_alike(applied, level):
     assert detect(forth_and_back, read, None, 0).level == 0
 
 
+def test_r25_of_levels_that_look_alike_any_leads_to_the_same_trees():
+    # The last two patches cancel each other out, so that nothing tells one patch from all three.
+    cancelling = series_of(edit(b"f", b"0\n", b"1\n"), edit(b"f", b"1\n", b"2\n"), edit(b"f", b"2\n", b"1\n"))
+    read = tree(f=b"1\n").get
+    assert find_possible_levels(cancelling, read, 0) == [1, 3]
+    trial = detect(cancelling, read, None, 0)
+    assert trial.level == 1
+    for ours, theirs in ((trial.pristine, b"0\n"), (trial.final, b"1\n")):
+        assert {path: file.content for path, file in ours.items()} == {b"f": theirs}
+    record = make_record(cancelling, run_trial(cancelling, tree(f=b"0\n").get, 0, 0), 3, [], b"src")
+    assert detect(cancelling, read, record, 0).level == 3
+
+
 def test_a_record_of_another_series_counts_only_while_the_tree_carries_it():
     record = make_record(CHAIN, run_trial(CHAIN, LEVELS[0].get, 0, 0), 3, [], b"src")
     other = series_of(edit(b"f", b"0\n", b"better\n"))

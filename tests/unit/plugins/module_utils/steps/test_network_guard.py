@@ -75,9 +75,9 @@ def test_the_same_address_is_recorded_once_and_counted(listener):
 def test_what_another_account_asks_for_is_no_reason_of_a_failure(listener, tmp_path, monkeypatch):
     found = {}
 
-    def seen(port, remote):
-        found[port] = connections.socket_of(port, remote)
-        return found[port] and found[port]._replace(user=os.geteuid() + 1)
+    def seen(client, server):
+        found[client[1]] = connections.socket_of(client, server)
+        return found[client[1]] and found[client[1]]._replace(user=os.geteuid() + 1)
 
     monkeypatch.setattr(network_guard, "connections", types.SimpleNamespace(**dict(vars(connections), socket_of=seen)))
     with socket.socket(socket.AF_INET6) as client:
@@ -92,7 +92,7 @@ def test_what_another_account_asks_for_is_no_reason_of_a_failure(listener, tmp_p
 
 
 def test_a_request_whose_owner_nobody_knows_is_refused_and_not_recorded(listener, monkeypatch):
-    unseen = types.SimpleNamespace(**dict(vars(connections), socket_of=lambda port, remote: None))
+    unseen = types.SimpleNamespace(**dict(vars(connections), socket_of=lambda client, server: None))
     monkeypatch.setattr(network_guard, "connections", unseen)
     assert ask(listener, b"GET http://attacker.example/ HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
     listener.close()
@@ -101,8 +101,8 @@ def test_a_request_whose_owner_nobody_knows_is_refused_and_not_recorded(listener
 
 def test_idle_connections_of_another_account_take_no_place(listener, monkeypatch):
     others = {}
-    seen = types.SimpleNamespace(**dict(vars(connections), socket_of=lambda port, remote: others.get(
-        port, connections.socket_of(port, remote))))
+    seen = types.SimpleNamespace(**dict(vars(connections), socket_of=lambda client, server: others.get(
+        client[1], connections.socket_of(client, server))))
     monkeypatch.setattr(network_guard, "connections", seen)
     # Who has a place keeps it for longer than this client waits for its answer.
     monkeypatch.setattr(network_guard, "CLIENT_SECONDS", 3600.0)
