@@ -147,7 +147,8 @@ def test_what_cannot_be_told_is_a_warning_with_the_reason_and_the_others_are_tol
     for reason in (
         "post to 127.0.0.1 was answered with status 410", "failed: Connection refused",
         "was refused: 550 nobody of that name",
-        "ended with status 3: disk full", "/nowhere/at/all failed: ", "sleep did not end within 0.5 s",
+        "ended with status 3: disk full", "/nowhere/at/all failed: it cannot be run",
+        "sleep failed: it did not finish within 0.5 seconds",
         "%s/none failed: No such file or directory" % tmp_path,
     ):
         assert reason in said, said

@@ -8,7 +8,6 @@ import email.message
 import email.policy
 import json
 import smtplib
-import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,6 +16,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from ..core.errors import StackError
 from ..core.files import regular_file
 from ..core.redaction import credential_in
+from ..core.run_command import run
 from ..core.text import printable
 from .event_message import EVENTS, Message
 
@@ -81,8 +81,6 @@ def tell(hook: Hook, message: Message) -> str:
         {"mail": _send_mail, "post": _post, "run": _run}[hook.way](hook, message)
     except _RefusedError as error:
         return str(error)
-    except subprocess.TimeoutExpired:
-        return "did not end within %g s" % hook.timeout
     except smtplib.SMTPRecipientsRefused as error:
         return "was refused: %s" % ", ".join(_answer(*said) for said in error.recipients.values())
     except smtplib.SMTPResponseException as error:
@@ -128,7 +126,7 @@ def _post(hook: Hook, message: Message) -> None:
     if request.type not in ("http", "https"):
         raise _RefusedError("has an address that is neither http nor https")
     try:
-        with urllib.request.urlopen(request, timeout=hook.timeout):
+        with urllib.request.build_opener().open(request, timeout=hook.timeout):
             pass
     except urllib.error.HTTPError as error:
         raise _RefusedError("was answered with status %d" % error.code) from error
@@ -141,9 +139,8 @@ def _first_line(path: str) -> str:
 
 
 def _run(hook: Hook, message: Message) -> None:
-    done = subprocess.run(
-        [str(word) for word in hook.settings], input=message.json, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        timeout=hook.timeout, check=False, cwd="/", start_new_session=True)
-    if done.returncode:
-        said = printable(done.stdout.decode("utf-8", "replace")).strip().splitlines()
-        raise _RefusedError("ended with status %d%s" % (done.returncode, ": " + said[-1] if said else ""))
+    done = run([str(word) for word in hook.settings], hook.timeout, given=message.json)
+    if done.problem:
+        raise _RefusedError("failed: " + done.problem)
+    if not done.ok:
+        raise _RefusedError("ended with status %d: %s" % (done.code or 0, printable(done.complaint)))
