@@ -149,6 +149,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.acceptance import reframe_files, reframe_tests
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_bytes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import stage_directory
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import module_options
@@ -193,7 +194,7 @@ def run(module: AnsibleModule) -> dict:
     files = reframe_files.make_files(data, params["tests"])
     try:
         names = reframe_files.list_differing(directory, files)
-        before = reframe_files.read_file(os.path.join(directory, "release.json")) or b""
+        before = read_bytes(os.path.join(directory, "release.json")) or b""
         if names and not module.check_mode:
             reframe_files.write_files(directory, files, names)
     except OSError as error:

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import zipfile
 import zlib
 from typing import Any, Mapping
 
-from ..core.files import readable_by_all, write_atomic
+from ..core.files import read_bytes, readable_by_all, write_atomic
 from ..core.zipapp import program_archive
 from ..ranks import benchmark_cli, program
 from . import reframe_judge, reframe_tests
@@ -42,7 +41,7 @@ def list_differing(directory: str, files: Mapping[str, bytes]) -> list[str]:
     the same: every version of this collection packs them otherwise.
     """
     paths = {name: os.path.join(directory, name) for name in sorted(files)}
-    differing = [name for name, path in paths.items() if read_file(path) != files[name]]
+    differing = [name for name, path in paths.items() if read_bytes(path) != files[name]]
     return differing if any(not name.endswith(PROGRAM) or not is_whole(paths[name]) for name in differing) else []
 
 
@@ -53,13 +52,6 @@ def is_whole(path: str) -> bool:
             return archive.testzip() is None
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error):
         return False
-
-
-def read_file(path: str) -> bytes | None:
-    """Read the bytes of a file; None where there is none."""
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as stream:
-        return stream.read()
-    return None
 
 
 def write_files(directory: str, files: Mapping[str, bytes], names: list[str]) -> None:

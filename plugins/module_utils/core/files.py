@@ -62,6 +62,15 @@ def regular_file(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "it is no regular file", path)
 
 
+def read_bytes(path: str) -> bytes | None:
+    """Read a file; None where there is none. OSError: it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
 def read_json(path: str) -> object | None:
     """Read the record in ``path``; None where there is no such file, ValueError where it is not JSON."""
     try:

@@ -8,7 +8,7 @@ import os
 from typing import Any, Dict, Mapping, cast
 
 from ..core.errors import StackError
-from ..core.files import write_atomic
+from ..core.files import read_bytes, write_atomic
 from ..core.json_document import rendered, storable
 from ..core.lenient_json import mapping, text
 from ..core.redaction import redacted_data
@@ -36,7 +36,7 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
             "Correct the name of the release, or roll it out first.", files.afterwards)
     content = rendered(facts)
     try:
-        result["changed"] = not _has_content(path, content)
+        result["changed"] = read_bytes(path) != content
         if result["changed"] and not check_mode:
             write_atomic(path, content)
     except OSError as error:
@@ -44,12 +44,3 @@ def update_document(root: str, release: str, resolved: Mapping[str, Any], check_
             "The report %s cannot be written: %s." % (path, error.strerror), "report",
             "Run this as the account that owns the root, and look at the space that is left.", path) from error
     return result
-
-
-def _has_content(path: str, content: bytes) -> bool:
-    """Tell whether the file has this content already."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read() == content
-    except FileNotFoundError:
-        return False

@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Mapping
 
-from ..core.files import write_atomic
+from ..core.files import read_bytes, write_atomic
 from ..core.lenient_json import mapping, text
 
 PAGE = "report.html"
@@ -45,7 +45,7 @@ def write_pages(directory: str, page: str, acceptance: str, kept: int, check_mod
     content = page.encode("utf-8")
     differing = [
         path for path in (os.path.join(directory, PAGE), *_kept(directory, acceptance, kept))
-        if _content_of(path) != content]
+        if read_bytes(path) != content]
     superfluous = _superfluous(directory, acceptance, kept)
     if not check_mode:
         for path in differing:
@@ -70,15 +70,7 @@ def _superfluous(directory: str, acceptance: str, kept: int) -> list[str]:
     return sorted({*there, *last}, reverse=True)[kept:]
 
 
-def _content_of(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
 def _mark_of(path: str) -> str:
     """Return the digest in the last line of a page; empty where there is no such page."""
-    found = _MARKED.search(_content_of(path) or b"")
+    found = _MARKED.search(read_bytes(path) or b"")
     return found[1].decode() if found else ""
