@@ -29,6 +29,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.needs impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.poll import parse_snapshot, poll_command
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.progress import OFTEN, SELDOM
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.lock_places import mismatch
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.private_options import refuse_private
 
 display = Display()
 
@@ -106,9 +107,7 @@ class ActionModule(ActionBase):
     def arguments(self):
         """Return the module's options: those of the task, and what it leaves to the context of its release."""
         arguments = dict(self._task.args)
-        for private in PRIVATE:
-            if private in arguments:
-                raise AnsibleActionFail("build_step: the option %s is set by the action plugin only." % private)
+        refuse_private("build_step", arguments, PRIVATE)
         context = arguments.pop("context", None)
         for name, value in (("context", context), ("compilers", arguments.get("compilers"))):
             if value is not None and not isinstance(value, Mapping):

@@ -7,10 +7,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.hpcml.torchstack.plugins.module_utils.mirror.index import Item, format_bytes
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.private_options import refuse_private
 
 display = Display()
 
@@ -28,9 +28,7 @@ class ActionModule(ActionBase):
         """See :class:`ansible.plugins.action.ActionBase`."""
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        for private in ("phase", "files"):
-            if private in arguments:
-                raise AnsibleActionFail("release_mirror: the option %s is set by the action plugin only." % private)
+        refuse_private("release_mirror", arguments, ("phase", "files"))
         if arguments.get("state", "present") != "present":
             return without(self._execute_module(module_args=arguments, task_vars=task_vars), "there")
 

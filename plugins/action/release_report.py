@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import page
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.private_options import refuse_private
 
 
 class ActionModule(ActionBase):
@@ -21,8 +21,7 @@ class ActionModule(ActionBase):
         """See :class:`ansible.plugins.action.ActionBase`."""
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        if "page" in arguments:
-            raise AnsibleActionFail("release_report: the option page is set by the action plugin only.")
+        refuse_private("release_report", arguments, ("page",))
         gathered = self._execute_module(module_args=arguments, task_vars=task_vars)
         made_from = gathered.pop("page_made_from", None)
         templates = arguments.get("templates")
