@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.canonical import digest_of
@@ -104,12 +104,7 @@ def move_keys(path: pathlib.Path, keys: Sequence[str], to: str | None, check: bo
         raise LockError("%s would not say the same any more; move %s by hand." % (path, ", ".join(keys)))
     print("%s: %d lines instead of %d, and %s." % (
         path.name, text.count("\n"), before.count("\n"), ", ".join(written)))
-    if check:
-        return CHANGED
-    for name, part in written.items():
-        replace(path.parent / name, part)
-    replace(path, text)
-    return SAME
+    return _write(path, text, written, check)
 
 
 def own_keys(path: pathlib.Path, keys: Sequence[str], check: bool) -> int:
@@ -117,14 +112,14 @@ def own_keys(path: pathlib.Path, keys: Sequence[str], check: bool) -> int:
 
     Raises LockError, ValueError: nothing was changed.
     """
-    extends = release_file.read(_there(path), new_locks=True).extends
-    text, other = path.read_text(encoding="utf-8"), path.with_name(extends + ".yml")
-    if not extends:
+    own = release_file.read(_there(path), new_locks=True)
+    text, other = path.read_text(encoding="utf-8"), path.with_name(own.extends + ".yml")
+    if not own.extends:
         raise LockError("%s extends no other release, so that all of its keys are its own." % path)
     places = release_file.read(other).places
     written: dict[str, str] = {}
     for key in dict.fromkeys(keys):
-        if key in release_file.read(path, new_locks=True).places.parts or key in release_file.parse(text)[0]:
+        if key in own.places.parts or key in release_file.parse(text)[0]:
             raise LockError("'%s' is %s's own already." % (key, path))
         name = "%s/%s.yml" % (path.stem, key)
         whole = (other.parent / places.parts.get(key, other.name)).read_text(encoding="utf-8")
@@ -139,10 +134,15 @@ def own_keys(path: pathlib.Path, keys: Sequence[str], check: bool) -> int:
     if there:
         raise LockError("%s is there already; remove it, or give %s that key by hand." % (path.parent / there[0], path))
     print("%s: %s of its own, in %s." % (path.name, ", ".join(keys), ", ".join(sorted(written))))
+    return _write(path, text, written, check)
+
+
+def _write(path: pathlib.Path, text: str, written: Mapping[str, str], check: bool) -> int:
+    """Write what stands beside a release file, by names relative to its directory, and then it; or only say so."""
     if check:
         return CHANGED
-    for name, file in written.items():
-        replace(path.parent / name, file)
+    for name, beside in written.items():
+        replace(path.parent / name, beside)
     replace(path, text)
     return SAME
 
