@@ -17,7 +17,7 @@ PROJECT = "your_project"
 
 WALLTIME = "00:10:00"
 
-_KEPT = (
+KEPT = (
     "partition", "qos", "constraint", "memory", "memory_per_gpu", "gpu_type", "gpus", "hint", "licenses", "directives")
 """What of the site's options holds for every job on such nodes; the others are of its builds."""
 
@@ -56,7 +56,7 @@ def describe(context: Mapping[str, Any], topology: Mapping[str, Any]) -> dict[st
 
 
 def _directives(options: Mapping[str, Any], nodes: int, tasks: int, cores: int) -> list[str]:
-    kept = {key: options[key] for key in _KEPT if key in options}
+    kept = {key: options[key] for key in KEPT if key in options}
     # Masks of CPUs hold for whole nodes only; --exclusive=user and the like give parts of them.
     kept["directives"] = [*(line for line in kept.get("directives", []) if not _REPLACED.match(line)), "--exclusive"]
     own = {"account": PROJECT, "walltime": WALLTIME, "nodes": nodes, "tasks": tasks, "cores": cores}

@@ -9,14 +9,11 @@ import shlex
 from typing import Any, Callable, Mapping, NamedTuple
 
 from ..batch import flux_script, pbs_script, slurm_script
-from .example_jobs import PROJECT, WALLTIME
+from .example_jobs import KEPT, PROJECT, WALLTIME
 from .launch_command import filled
 from .site_jobs import LOCAL, step_job
 
-_KEPT = (
-    "partition", "queue", "qos", "constraint", "memory", "memory_per_gpu", "gpu_type", "gpus", "hint", "licenses",
-    "cores", "exclusive", "nodes", "tasks",
-)
+_KEPT = (*KEPT, "queue", "cores", "exclusive", "nodes", "tasks")
 """What of the acceptance's job holds for a user's job on the same nodes; the rest is the rollout's own."""
 
 _ACCOUNT = re.compile(r"(?:--(?:account|bank)|-A)(?:[=\s]|\Z)")
