@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ..core.lenient_json import (
+    kept,
     mapping,
     mappings,
     number,
@@ -60,13 +61,17 @@ def describe_run(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summarise(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Summarise one acceptance of a release's history."""
+    """Summarise one acceptance of a release's history, with the speed at the largest size of each measurement."""
     ranks = mappings(record.get("ranks"))
     return {
         **select_texts(record, "started", "user"), "passed": record.get("passed") is True,
         "seconds": number(record.get("seconds")), "ranks": len(ranks),
         "hosts": len({text(row.get("host")) for row in ranks}),
         "first_failure": text(next(iter(mappings(record.get("failures"))), {}).get("message")),
+        "bandwidth": [
+            {**kept(entry, "backend", "provider", "operation"), "ranks": entry["ranks"], "nodes": entry["nodes"],
+             **{key: entry["rows"][-1][key] for key in ("bytes", "busbw", "spread")}}
+            for entry in map(_describe_measurement, mappings(record.get("measurements"))) if entry["rows"]],
     }
 
 

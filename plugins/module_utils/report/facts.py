@@ -112,7 +112,7 @@ def _describe_release(records: Records, resolved: Mapping[str, Any]) -> dict[str
         **{word: sorted(syntax for syntax, seen in records.seen.items() if seen == word)
            for word in ("visible", "hidden", "gone")},
         "default": sorted(syntax for syntax, seen in records.default.items() if seen), "said": records.said,
-        "retired": _select_texts(records.afterwards.get("retired"), "state", "since", "reason", "successor"),
+        "retired": _select_texts(records.afterwards.get("retired"), "state", "since", "until", "reason", "successor"),
         "thawed": _select_texts(records.afterwards.get("thawed"), "at", "who", "why"),
     }
 

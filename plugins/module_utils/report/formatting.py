@@ -12,6 +12,8 @@ from ..ranks.placement import format_ranges
 DASH = "\u2013"
 """For what is not known, and between the ends of a range."""
 
+DAY = 24 * 3600.0
+
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -37,6 +39,11 @@ def duration(value: float | None) -> str:
     if whole < 3600:
         return "%d min %d s" % divmod(whole, 60)
     return "%d h %d min" % divmod(round(value / 60), 60)
+
+
+def age(value: float | None) -> str:
+    """Format seconds as a duration up to a day, and then as ``12 d``."""
+    return duration(value) if value is None or value < DAY else "%d d" % (value // DAY)
 
 
 def speed(value: float | None) -> str:

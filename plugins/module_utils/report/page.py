@@ -48,17 +48,24 @@ def render_page(facts: Mapping[str, Any], templates: str, digest: str = "") -> s
     """Render the page as one HTML document that needs nothing else; its last line says what it was made from."""
     import jinja2
 
+    facts = to_plain(facts)
+    return make_environment(templates).get_template(PAGE).render(
+        facts=facts, places=_places(facts, jinja2), can_plot=svg.can_plot(), timeline=make_timeline(facts["steps"]),
+        libraries=library_table(facts["libraries"]), ranks_shown=MAX_RANKS, tiles=make_tiles(facts),
+    ) + MARK % (digest or digest_of(facts, templates))
+
+
+def make_environment(templates: str) -> Any:
+    """Make the environment of jinja2 that pages are rendered in, with the filters that put values into words."""
+    import jinja2
+
     # Text of records is escaped; only the drawings are inserted as markup.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True)
-    names = ("size", "duration", "speed", "moment", "numbers", "day", "short", "sentence")
+    names = ("size", "duration", "speed", "moment", "numbers", "day", "short", "sentence", "age")
     environment.filters.update({name: getattr(formatting, name) for name in names}, counted=formatting.count)
-    facts = to_plain(facts)
-    return environment.get_template(PAGE).render(
-        facts=facts, places=_places(facts, jinja2), can_plot=svg.can_plot(), timeline=make_timeline(facts["steps"]),
-        libraries=library_table(facts["libraries"]), ranks_shown=MAX_RANKS, tiles=make_tiles(facts),
-    ) + MARK % (digest or digest_of(facts, templates))
+    return environment
 
 
 def _places(facts: Mapping[str, Any], jinja2: Any) -> list[dict[str, Any]]:

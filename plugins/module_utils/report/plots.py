@@ -8,6 +8,7 @@ import math
 import statistics
 from typing import Any, Mapping, Sequence
 
+from ..core import clock, lenient_json
 from . import formatting
 from .svg import ALARM, SERIES, Plot, make_figure, page_style, to_svg
 
@@ -68,9 +69,7 @@ def _draw_bandwidth(drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping
             axes.annotate("floor %s" % formatting.short(floor["limit"]), (floor["bytes"], floor["limit"]), (0, -4),
                           ha="center", va="top", textcoords="offset points", color=ALARM, fontsize=8.5)
     _set_log_axes(axes, drawn, floors)
-    axes.set_ylabel("bus bandwidth, GB/s")
     axes.set_xlabel("size")
-    axes.grid(True, which="major")
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=MAX_COLUMNS, frameon=False, fontsize=8.5,
                 handlelength=3, borderpad=0.2, labelspacing=0.3, columnspacing=1.2)
     return figure
@@ -89,7 +88,7 @@ def _trial_bandwidth(row: Mapping[str, Any], which: str) -> float:
 
 
 def _set_log_axes(axes: Any, drawn: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, Any]]) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     sizes = [row["bytes"] for entry in drawn for row in entry["rows"]]
     speeds = [row["busbw"] for entry in drawn for row in entry["rows"] if row["busbw"] > 0]
@@ -97,15 +96,62 @@ def _set_log_axes(axes: Any, drawn: Sequence[Mapping[str, Any]], floors: Sequenc
     first, last = (math.log2(limit(sizes)) for limit in (min, max))
     every = max(1, math.ceil((last - first) / 5))
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator([2 ** power for power in range(math.ceil(first), int(last) + 1, every)]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: formatting.size(value)))
+    _set_speed_axis(axes, speeds)
+
+
+def _set_speed_axis(axes: Any, speeds: Sequence[float]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
     decades = math.log10(max(speeds) / min(speeds))
+    axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: formatting.short(value)))
     axes.set_ylim(min(speeds) / 1.5, max(speeds) * 1.5)
+    axes.set_ylabel("bus bandwidth, GB/s")
+    axes.grid(True, which="major")
+
+
+def plot_over_time(series: Sequence[Mapping[str, Any]], name: str) -> Plot | None:
+    """Plot the bandwidths of :func:`.overview_bandwidth.series_over_time`; None where no series has two points."""
+    placed = [(entry, [(lenient_json.moment(point["started"]), point) for point in entry["points"]]) for entry in series]
+    drawn = [(entry, [(when, point) for when, point in points if when is not None and point["busbw"] > 0])
+             for entry, points in placed]
+    drawn = [(entry, points) for entry, points in drawn if len({when for when, _point in points}) > 1][:len(SERIES)]
+    if not drawn:
+        return None
+    said = "; ".join("%s of %s from %s to %s GB/s" % (
+        entry["operation"], entry["backend"], *(formatting.speed(points[place][1]["busbw"]) for place in (0, -1)))
+        for entry, points in drawn)
+    with page_style():
+        return Plot(to_svg(_draw_over_time(drawn), name), "Bus bandwidth over time: %s. The table has all." % said)
+
+
+def _draw_over_time(drawn: Sequence[tuple[Mapping[str, Any], Sequence[tuple[float | None, Mapping[str, Any]]]]]) -> Any:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    height = 2.9 + 0.19 * len(drawn)
+    figure, axes = make_figure(5.2, height)
+    axes.set_position((0.13, 0.35 / height, 0.85, 2.35 / height))
+    for place, (entry, points) in enumerate(drawn):
+        shape = "%s, %s on %s, %s%s" % (
+            entry["backend"], formatting.count(entry["ranks"], "rank"), formatting.count(entry["nodes"], "node"),
+            formatting.size(entry["bytes"]), ", " + entry["partition"] if entry["partition"] else "")
+        axes.plot([when for when, _point in points], [point["busbw"] for _when, point in points], label=shape,
+                  color=SERIES[place], marker=MARKERS[place], linestyle=DASHES[place], markersize=4.5, linewidth=1.5)
+        noisy = [(when, point["busbw"]) for when, point in points if point["noisy"]]
+        axes.plot([when for when, _speed in noisy], [speed for _when, speed in noisy], linestyle="none", marker="o",
+                  markersize=9, markerfacecolor="none", markeredgecolor=ALARM, label="_noisy")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: clock.utc(value)[:10]))
+    axes.margins(x=0.06)
+    _set_speed_axis(axes, [point["busbw"] for _entry, points in drawn for _when, point in points])
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), frameon=False, fontsize=8.5, handlelength=3,
+                borderpad=0.2, labelspacing=0.3)
+    return figure
 
 
 def plot_heat_map(sweep: Mapping[str, Any], name: str) -> Plot | None:

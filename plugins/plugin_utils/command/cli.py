@@ -11,7 +11,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.ansible_programs import TOP
 
-from . import obey, verbs
+from . import obey, overview, verbs
 from .places import CommandError
 from .playbook import FAILED, INTERRUPTED
 
@@ -85,6 +85,7 @@ def group(further: Sequence[str] = ()) -> Any:
         params=[click.Option(["--dry-run"], is_flag=True, help="Print the ansible-playbook line, and run nothing.")])
     for name, verb in verbs.PLAYBOOKS.items():
         made.add_command(_playbook(name, verb, further))
+    made.add_command(_report(made.commands["report"], further))
     for name, (text, function) in READING.items():
         made.add_command(_reading(name, text, function))
     for name, (program, text) in verbs.PROGRAMS.items():
@@ -119,6 +120,38 @@ def _playbook(name: str, verb: verbs.Verb, further: Sequence[str]) -> Any:
     return click.Command(name, callback=run, params=[_words(), *options], help=verb.help, short_help=verb.help)
 
 
+def _root() -> Any:
+    import click
+
+    return click.Option(["--root"], type=click.Path(exists=True, file_okay=False, resolve_path=True),
+                        help="The directory of the releases; by default the site's.")
+
+
+def _report(of_one: Any, further: Sequence[str]) -> Any:
+    """Let the report of a release also be that of all of a root, which is made from records without a playbook."""
+    import click
+
+    @click.pass_context
+    def run(context: Any, words: tuple[str, ...], all_releases: bool, root: str | None, to: str | None, as_json: bool,
+            **given: Any) -> int:
+        if not all_releases and (root or to or as_json):
+            raise CommandError("--root, --to and --json go with --all, the page of all releases.")
+        if not all_releases:
+            return int(of_one.callback(words=words, **given))
+        if further:
+            raise CommandError("report --all runs no ansible-playbook that could take %s." % " ".join(further))
+        dry_run = context.find_root().params["dry_run"] or given["given_check"]
+        return obey.report_all(words, root, to, as_json, dry_run)
+
+    own = [
+        click.Option(["--all", "all_releases"], is_flag=True, help="Write one page of all releases of the root."),
+        _root(), click.Option(["--to"], type=click.Path(dir_okay=False, resolve_path=True),
+                              help="With --all: the file; by default ROOT/.torchstack/%s." % overview.NAME),
+        click.Option(["--json", "as_json"], is_flag=True, help="With --all: print its data instead.")]
+    text = "Write the report of a release again; --all: one page of all releases."
+    return click.Command("report", callback=run, params=[*of_one.params, *own], help=text, short_help=text)
+
+
 def _option(option: verbs.Option) -> Any:
     import click
 
@@ -134,9 +167,7 @@ def _reading(name: str, text: str, function: Callable[..., int]) -> Any:
     """Make a command that reads records."""
     import click
 
-    params = [
-        _words(), click.Option(["--root"], type=click.Path(exists=True, file_okay=False, resolve_path=True),
-                               help="The directory of the releases; by default the site's.")]
+    params = [_words(), _root()]
     if name in STEPPED:
         params.insert(0, click.Argument(
             ["step"], required=name == "why", shell_complete=obey.complete_steps))

@@ -13,10 +13,11 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.ansible_programs import TOP
 
-from . import playbook, progress, releases
+from . import overview, playbook, progress, releases
 from . import why as reasons
 from .places import (
     CommandError,
@@ -131,15 +132,37 @@ def _print(found: object) -> None:
 def list_(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
     """List the releases below a root."""
     place = find_place(find_workspace(), words, root, 0)
-    rows = [releases.row(releases.read(place.root, name)) for name in releases.names(place.root)]
+    found, broken = releases.read_all(place.root)
+    rows = [releases.row(release) for release in found]
     rows.sort(key=lambda row: str(row["since"] or ""), reverse=True)
     if as_json:
-        _print({"root": place.root, "releases": rows})
+        _print({"root": place.root, "releases": rows, "broken": broken})
         return DONE
-    print("Releases below %s%s" % (place.root, "" if rows else ": none yet"))
+    print("Releases below %s%s" % (place.root, "" if rows or broken else ": none yet"))
     if rows:
         heads = [name.upper() for name in releases.COLUMNS]
         print("\n".join(releases.table(heads, [releases.cells(row) for row in rows])))
+    for name, sentence in broken.items():
+        print("%s cannot be described: %s" % (name, sentence))
+    return DONE
+
+
+def report_all(words: tuple[str, ...], root: str | None, to: str | None, as_json: bool, dry_run: bool) -> int:
+    """Write the overview of a root, or print its data."""
+    place = find_place(find_workspace(), words, root, 0)
+    path = to or overview.path_of(place.root)
+    if dry_run:
+        print("No playbook is run; the overview would be written to %s" % path)
+        return DONE
+    found = overview.gather(place.root, path)
+    if as_json:
+        _print(found)
+        return DONE
+    overview.write(found, path)
+    for problem in found["attention"]:
+        print("%s: %s%s" % (problem["of"], formatting.sentence(problem["message"]),
+                            " " + problem["remedy"] if problem["remedy"] else ""))
+    print("Overview of %s: %s" % (formatting.count(len(found["releases"]), "release"), path))
     return DONE
 
 

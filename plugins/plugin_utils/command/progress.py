@@ -48,15 +48,15 @@ def files_of(release: Release, step: str) -> StepFiles:
 
 def newest(root: str) -> Release | None:
     """Read the release that is in progress, or else the one that was begun or frozen last; None where there is none."""
-    found = [releases.read(root, name) for name in releases.names(root)]
+    found, _broken = releases.read_all(root)
     return max(found, default=None, key=lambda one: (one.lock is not None, str(releases.row(one)["since"] or "")))
 
 
 def expected(release: Release) -> Expected | None:
     """Take the durations of the release that was frozen last, for the steps that this one has; None without one."""
-    others = [releases.read(release.files.root, name) for name in releases.names(release.files.root)
-              if name != release.files.release]
-    frozen = [one for one in others if one.facts["release"]["frozen_at"] and one.steps]
+    found, _broken = releases.read_all(release.files.root)
+    frozen = [one for one in found
+              if one.files.release != release.files.release and one.facts["release"]["frozen_at"] and one.steps]
     if not frozen:
         return None
     last = max(frozen, key=lambda one: str(one.facts["release"]["frozen_at"]))

@@ -11,6 +11,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, moment, text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record
@@ -22,7 +23,6 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.release_file impo
 from .places import CommandError
 
 COLUMNS = ("release", "state", "default", "age", "pytorch", "cuda", "mpi", "size", "accepted", "drift")
-DAY = 24 * 3600.0
 
 
 class Release(NamedTuple):
@@ -35,6 +35,8 @@ class Release(NamedTuple):
     """see :func:`.facts.compile_facts`"""
     lock: Mapping[str, Any] | None
     """of the rollout that has it now; None where it has ended"""
+    looks: Mapping[str, Any]
+    """the last comparison of each kind with what was recorded of it; see :mod:`.drift_record`"""
 
     @property
     def steps(self) -> list[dict[str, Any]]:
@@ -66,7 +68,19 @@ def read(root: str, name: str) -> Release:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise CommandError("%s cannot be read: %s." % (files.resolved, getattr(error, "strerror", error))) from error
     found = records.read_records(files, text(mapping(resolved).get("tools")))
-    return Release(files, mapping(resolved), facts.compile_facts(found, resolved), _lock(files))
+    return Release(files, mapping(resolved), facts.compile_facts(found, resolved), _lock(files),
+                   drift_record.read_outcomes(root, name))
+
+
+def read_all(root: str) -> tuple[list[Release], dict[str, str]]:
+    """Read all releases below a root, and say in a sentence of each that cannot be read why."""
+    found, broken = [], {}
+    for name in names(root):
+        try:
+            found.append(read(root, name))
+        except (CommandError, StackError, OSError) as error:
+            broken[name] = error.message if isinstance(error, StackError) else str(error)
+    return found, broken
 
 
 def _lock(files: ReleaseFiles) -> Mapping[str, Any] | None:
@@ -111,22 +125,21 @@ def row(release: Release, now: float | None = None) -> dict[str, Any]:
 
 def drift_of(release: Release) -> dict[str, Any] | None:
     """Say what the last comparison of each kind found; None where nothing was compared."""
-    looks = drift_record.read_outcomes(release.files.root, release.files.release)
-    if not looks:
+    if not release.looks:
         return None
-    outcomes = {kind: mapping(mapping(look).get("outcome")) for kind, look in looks.items()}
+    outcomes = {kind: mapping(mapping(look).get("outcome")) for kind, look in release.looks.items()}
     return {kind: bool(found.get("matches", found.get("passed", False))) for kind, found in outcomes.items()}
 
 
 def cells(described: Mapping[str, Any]) -> list[str]:
     """Write a row of the list as people read it."""
-    age, drift = described["age_seconds"], described["drift"]
+    drift = described["drift"]
     differing = sorted(kind for kind, same in (drift or {}).items() if not same)
     verdict, day = described["verdict"], formatting.day(described["accepted"])[:10]
     accepted = {"Accepted": day, "Accepted yet": ""}.get(verdict, verdict.lower())
     return [
         described["release"], described["state"], "default" if described["default"] else "",
-        formatting.DASH if age is None else formatting.duration(age) if age < DAY else "%d d" % (age // DAY),
+        formatting.age(described["age_seconds"]),
         described["pytorch"] or formatting.DASH, described["cuda"] or formatting.DASH,
         _shortly(described["mpi"]), formatting.size(described["size"]), accepted,
         "not looked" if drift is None else "differs (%s)" % ", ".join(differing) if differing else "none",

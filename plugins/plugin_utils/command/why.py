@@ -38,7 +38,7 @@ def inputs(release: Release, files: StepFiles) -> dict[str, Any]:
 
 def other_release(release: Release, step: str) -> Release | None:
     """Find the release that was frozen last before this one, and has the step."""
-    found = [releases.read(release.files.root, name) for name in releases.names(release.files.root)]
+    found, _broken = releases.read_all(release.files.root)
     own = str(release.facts["release"]["frozen_at"] or "9")
     before = [one for one in found if one.files.release != release.files.release
               and "" < str(one.facts["release"]["frozen_at"]) < own and any(row["name"] == step for row in one.steps)]
