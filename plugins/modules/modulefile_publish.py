@@ -25,9 +25,10 @@ description:
   - Refused are a release without a successful verification of its modulefiles, modulefiles that are not the verified
     ones, a release whose last acceptance failed, is missing, or was one of another O(subject) or of other modulefiles
     (C(acceptance.json) beside the journal, or in C(partitions/<name>) there for each of O(partitions)), one that is
-    thawed or was removed, one whose files, manifest or statement of where it comes from are not those of its freeze or,
-    with O(allowed_signers), whose statement none of these has signed, to hide the default, and to replace files in the
-    module tree that this collection did not write.
+    thawed or was removed, one that a quick look for drift finds changed (see M(hpcml.torchstack.release_drift)), one
+    whose manifest or statement of where it comes from is not that of its freeze or, with O(allowed_signers), whose
+    statement none of these has signed, to hide the default, and to replace files in the module tree that this
+    collection did not write.
 author: The hpcml.torchstack contributors (@hpcml)
 extends_documentation_fragment:
   - hpcml.torchstack._attributes
@@ -232,6 +233,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publica
     is_any_listed,
     make_plan,
     not_verified,
+    said_by_default,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_changes import (
     DEFAULT,
@@ -295,7 +297,7 @@ def publish(module: AnsibleModule) -> dict:
     params = module.params
     desired = desired_of(params)
     found = read_plan(params, desired)
-    if found and found[1] and desired.state == "published":
+    if found and any(action.action == SHOW or desired.state == "published" for action in found[1]):
         # Before the lock: it looks at every file, and a frozen release does not change meanwhile.
         require_proof(found[0], params["allowed_signers"] or "")
     if found and found[1] and not module.check_mode:
@@ -319,7 +321,9 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
     """Return the result, and show its warnings."""
     later = facts_after(facts, actions)
     rolled_back_at = last_rollback(all_publications(facts.root), facts.release)
-    unverified = not_verified(facts)
+    unverified, said = not_verified(facts), said_by_default(facts, later)
+    for sentence in said:
+        module.warn(sentence)
     if any(action.action == SHOW for action in actions) and unverified:
         module.warn(
             "The %s modulefile of %s was loaded by nothing: where it was verified, no such module system was found." % (
@@ -337,7 +341,7 @@ def result_of(module: AnsibleModule, desired: Desired, facts: Facts, actions: li
             module.check_mode,
         ) if desired.state == "published" else [],
         "rolled_back_at": rolled_back_at,
-        "summary": summary_lines(facts, later, actions, desired.state, rolled_back_at, module.check_mode),
+        "summary": [*summary_lines(facts, later, actions, desired.state, rolled_back_at, module.check_mode), *said],
         "not_verified": unverified,
         "diff": [text_diff(os.path.join(facts.root, action.path), action.before, action.after) for action in actions],
     }

@@ -293,6 +293,7 @@ def test_publish_takes_a_release_that_is_as_it_was_frozen_and_signed(run_module,
 
 @pytest.mark.parametrize(("attack", "sentence"), [
     (change_the_manifest_with_the_file, "is not the one that was recorded when the release was frozen"),
+    (change_a_file, "(1 content), first base/lib/"),
     (add_a_file, "(1 added), first base/sitecustomize.py"),
     (make_one_writable, "(1 mode), first .torchstack/release.yml"),
     (lambda world: world.record.unlink(), "has lost its manifest"),
@@ -303,6 +304,32 @@ def test_publish_refuses_a_release_that_is_not_as_it_was_frozen(run_module, worl
     refused = publish(run_module, world)
     assert refused.failed and sentence in refused["msg"]
     assert not (world.root / "modulefiles").exists()
+
+
+def test_a_changed_release_is_not_shown_to_testers_or_in_a_plan_either(run_module, world):
+    change_a_file(world)
+    asked = {"root": str(world.root), "release": VERSION}
+    for refused in (run_module("modulefile_publish", {**asked, "state": "hidden"}),
+                    run_module("modulefile_publish", {**asked, "visible": True}, check=True)):
+        assert refused.failed and "(1 content), first base/lib/" in refused["msg"]
+        assert "playbooks/drift.yml names what was changed" in refused["msg"]
+    assert not (world.root / "modulefiles").exists()
+
+
+def test_a_rollback_to_a_release_on_its_way_out_says_so(run_module, world):
+    assert publish(run_module, world).changed
+    published_release.stage(world.root, "2026-12-01")
+    assert publish(run_module, world, release="2026-12-01").changed
+    told = run_module("modulefile_publish", {
+        "root": str(world.root), "release": VERSION, "state": "deprecated", "notice": "It goes, load 2026-12-01."})
+    assert told.changed
+    asked = {"root": str(world.root), "state": "rolled_back"}
+    planned = run_module("modulefile_publish", asked, check=True)
+    done = run_module("modulefile_publish", asked)
+    for found in (planned, done):
+        said = "The default is torchstack/%s now, which is on its way out, and loading it says: It goes" % VERSION
+        assert found["summary"][-1].startswith(said) and "publish_to=default" in found["summary"][-1]
+    assert done["default"] == {"tcl": VERSION, "lmod": VERSION}
 
 
 @pytest.mark.parametrize(("attack", "sentence"), [

@@ -241,6 +241,19 @@ def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:
     return facts._replace(visible=visible, defaults=defaults, hidden=hidden)
 
 
+def said_by_default(before: Facts, after: Facts) -> list[str]:
+    """Tell what users read who load another release that becomes the default, such as that it goes; mostly nothing."""
+    found = {}
+    for syntax in after.syntaxes:
+        version = after.defaults[syntax]
+        if version and version not in (before.defaults[syntax], after.version):
+            content = read_bytes(os.path.join(after.root, relative_path(syntax, after.name, version)))
+            found[version] = read_added(content).notice if content is not None else ""
+    return ["The default is %s/%s now, which is on its way out, and loading it says: %s To have another one: "
+            "playbooks/publish.yml -e torchstack_release=... -e publish_to=default." % (after.name, version, notice)
+            for version, notice in found.items() if notice]
+
+
 def not_verified(facts: Facts) -> list[str]:
     """Return the syntaxes that no module system on the verifying machine could load."""
     checked = {entry.get("syntax") for entry in facts.record.get("checked") or []}

@@ -8,19 +8,25 @@ import os
 
 from ..core.errors import StackError
 from ..core.lenient_json import mapping
+from ..core.text import shortly
 from ..release import provenance, provenance_file
 from ..release.records import ReleaseFiles
-from ..trees import manifest
 from ..trees.manifest_file import Record
+from .drift import FrozenRelease, compare_release
 from .publication_facts import STEP, Facts
 
 _REMEDY = "playbooks/drift.yml names what was changed; bring it back, or thaw the release and freeze it again."
 
 
+MAX_LISTED = 20
+"""Differences that a refusal lists."""
+
+
 def require_proof(facts: Facts, allowed_signers: str) -> None:
     """Refuse what is not as it was frozen, and, with ``allowed_signers``, what none of them has signed.
 
-    Files are compared without reading them: their names, types, modes, sizes and targets. A release that was frozen
+    That is a quick look for drift: names, types, modes, sizes and targets of all files, and the content of those of
+    which the inode was changed since. A release that was frozen
     without a manifest, as before there were any, is only refused where the site asks for signatures.
     """
     files = ReleaseFiles(facts.root, facts.release)
@@ -57,7 +63,11 @@ def _require_files(files: ReleaseFiles, frozen: str) -> None:
     if record.header.digest != frozen:
         raise StackError(
             "The manifest %s is not the one that was recorded when the release was frozen." % path, STEP, _REMEDY, path)
-    found = manifest.compare(manifest.Request(files.prefix, files.root, path, content=False))
+    release = FrozenRelease(files.release, files.prefix, None, {"manifest": {"digest": frozen}}, "")
+    found, _seconds = compare_release(files.root, release, "quick", MAX_LISTED, 0)
     if not found["matches"]:
-        drift = manifest.difference_error(files.prefix, path, found)
-        raise StackError(drift.message, STEP, _REMEDY, files.prefix, **drift.details)
+        words = ", ".join("%d %s" % (count, kind) for kind, count in found["totals"].items() if count and kind != "foreign")
+        raise StackError(
+            "%s is not as %s has it (%s), first %s." % (
+                files.prefix, path, words, shortly(sorted({finding["path"] for finding in found["findings"]}))),
+            STEP, _REMEDY, files.prefix, findings=found["findings"])
