@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import cli
-from support import browser, overview_root
+from support import overview_root
 from support import report_records as recorded
-from test_page_in_a_browser import CONTRAST, DESK, LEAST_CONTRAST, PHONE, one_browser, show  # noqa: F401
+from support.browser import CONTRAST, DESK, LEAST_CONTRAST, PHONE, show
 
 SITES = "[defaults]\ninventory = hosts.yml\n"
 

@@ -7,19 +7,16 @@ With TORCHSTACK_PICTURES the pages are also written there as pictures, to be loo
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts, svg
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import page as report_page
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import records as report_records
-from support import browser
 from support import report_records as recorded
+from support.browser import CONTRAST, DESK, LEAST_CONTRAST, PHONE, show
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "roles" / "report" / "templates"
-
-PHONE, DESK = (390, 844), (1280, 900)
 
 WORLDS = {
     "finished": recorded.finished,
@@ -29,44 +26,6 @@ WORLDS = {
     "small": lambda root: recorded.finished(root, 4),
     "bare": lambda root: {},
 }
-
-CONTRAST = """
-(() => {
-  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-  const rgb = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data]; };
-  const light = (color) => { const [r, g, b] = color.slice(0, 3).map((part) => part / 255)
-    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = (element) => { for (; element; element = element.parentElement) {
-    const color = rgb(getComputedStyle(element).backgroundColor);
-    if (color[3] === 255) return color; } return [255, 255, 255, 255]; };
-  document.querySelectorAll('details').forEach((element) => { element.open = true; });
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement, style = getComputedStyle(element);
-    if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest('style')) continue;
-    const one = light(rgb(element.closest('svg') ? style.fill : style.color)), other = light(behind(element));
-    found.push([Math.round(100 * (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)) / 100,
-      walker.currentNode.data.trim().slice(0, 40)]);
-  }
-  return found;
-})()
-"""
-"""The contrast of every text with what is behind it, by the formula of WCAG 2.2."""
-
-LEAST_CONTRAST = 4.5
-"""WCAG 2.2, success criterion 1.4.3, for text of usual size."""
-
-
-@pytest.fixture(scope="module", name="chromium")
-def one_browser():
-    if browser.program() is None:
-        pytest.skip("no Chromium: %s; or name it in TORCHSTACK_CHROMIUM" % ", ".join(browser.PROGRAMS))
-    with browser.Browser() as started:
-        yield started
-
 
 @pytest.fixture(scope="module", name="written")
 def written_pages(tmp_path_factory):
@@ -89,14 +48,6 @@ def rendered(root, resolved):
     """The page of the release below a root."""
     records = report_records.read_records(report_records.release_files(str(root), recorded.RELEASE))
     return report_page.render_page(facts.compile_facts(records, resolved), str(TEMPLATES))
-
-
-def show(page, name):
-    """Make a picture for people, where they want one."""
-    if os.environ.get("TORCHSTACK_PICTURES"):
-        place = pathlib.Path(os.environ["TORCHSTACK_PICTURES"])
-        place.mkdir(parents=True, exist_ok=True)
-        page.picture(place / (name + ".png"))
 
 
 @pytest.mark.parametrize(("world", "size", "dark"), [

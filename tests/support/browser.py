@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import pathlib
 import select
 import shutil
 import subprocess
@@ -18,6 +19,46 @@ import time
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 SECONDS = 60.0
+
+
+PHONE, DESK = (390, 844), (1280, 900)
+
+CONTRAST = """
+(() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgb = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = (color) => { const [r, g, b] = color.slice(0, 3).map((part) => part / 255)
+    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = (element) => { for (; element; element = element.parentElement) {
+    const color = rgb(getComputedStyle(element).backgroundColor);
+    if (color[3] === 255) return color; } return [255, 255, 255, 255]; };
+  document.querySelectorAll('details').forEach((element) => { element.open = true; });
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement, style = getComputedStyle(element);
+    if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest('style')) continue;
+    const one = light(rgb(element.closest('svg') ? style.fill : style.color)), other = light(behind(element));
+    found.push([Math.round(100 * (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)) / 100,
+      walker.currentNode.data.trim().slice(0, 40)]);
+  }
+  return found;
+})()
+"""
+"""The contrast of every text with what is behind it, by the formula of WCAG 2.2."""
+
+LEAST_CONTRAST = 4.5
+"""WCAG 2.2, success criterion 1.4.3, for text of usual size."""
+
+
+def show(page, name):
+    """Make a picture for people, where they want one."""
+    if os.environ.get("TORCHSTACK_PICTURES"):
+        place = pathlib.Path(os.environ["TORCHSTACK_PICTURES"])
+        place.mkdir(parents=True, exist_ok=True)
+        page.picture(place / (name + ".png"))
 
 
 def program():

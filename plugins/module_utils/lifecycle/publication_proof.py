@@ -66,7 +66,8 @@ def _require_files(files: ReleaseFiles, frozen: str) -> None:
     release = FrozenRelease(files.release, files.prefix, None, {"manifest": {"digest": frozen}}, "")
     found, _seconds = compare_release(files.root, release, "quick", MAX_LISTED, 0)
     if not found["matches"]:
-        words = ", ".join("%d %s" % (count, kind) for kind, count in found["totals"].items() if count and kind != "foreign")
+        totals = {kind: count for kind, count in found["totals"].items() if count and kind != "foreign"}
+        words = ", ".join("%d %s" % (count, kind) for kind, count in totals.items()) or found["findings"][0]["kind"]
         raise StackError(
             "%s is not as %s has it (%s), first %s." % (
                 files.prefix, path, words, shortly(sorted({finding["path"] for finding in found["findings"]}))),

@@ -77,11 +77,12 @@ def _look(kind: str, look: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the last comparison of one kind: quick, full, or with the system of a host."""
     outcome = mapping(look.get("outcome"))
     first: Mapping[str, Any] = next(iter(mappings(outcome.get("findings"))), {})
+    changed = [text(first.get(key)) for key in ("kind", "path")]
     return {
         "kind": kind, "since": text(look.get("since")),
         "same": outcome.get("matches") is True or outcome.get("passed") is True,
         "findings": whole(outcome.get("findings_total")) or 0,
-        "first": text(first.get("message")) or " ".join(filter(None, (text(first.get("kind")), text(first.get("path"))))),
+        "first": text(first.get("message")) or " ".join(filter(None, changed)),
     }
 
 

@@ -117,10 +117,13 @@ def _set_speed_axis(axes: Any, speeds: Sequence[float]) -> None:
 
 def plot_over_time(series: Sequence[Mapping[str, Any]], name: str) -> Plot | None:
     """Plot the bandwidths of :func:`.overview_bandwidth.series_over_time`; None where no series has two points."""
-    placed = [(entry, [(lenient_json.moment(point["started"]), point) for point in entry["points"]]) for entry in series]
-    drawn = [(entry, [(when, point) for when, point in points if when is not None and point["busbw"] > 0])
-             for entry, points in placed]
-    drawn = [(entry, points) for entry, points in drawn if len({when for when, _point in points}) > 1][:len(SERIES)]
+    drawn = []
+    for entry in series:
+        placed = [(lenient_json.moment(point["started"]), point) for point in entry["points"] if point["busbw"] > 0]
+        points = [(when, point) for when, point in placed if when is not None]
+        if len({when for when, _point in points}) > 1:
+            drawn.append((entry, points))
+    del drawn[len(SERIES):]
     if not drawn:
         return None
     said = "; ".join("%s of %s from %s to %s GB/s" % (
@@ -130,7 +133,7 @@ def plot_over_time(series: Sequence[Mapping[str, Any]], name: str) -> Plot | Non
         return Plot(to_svg(_draw_over_time(drawn), name), "Bus bandwidth over time: %s. The table has all." % said)
 
 
-def _draw_over_time(drawn: Sequence[tuple[Mapping[str, Any], Sequence[tuple[float | None, Mapping[str, Any]]]]]) -> Any:
+def _draw_over_time(drawn: Sequence[tuple[Mapping[str, Any], Sequence[tuple[float, Mapping[str, Any]]]]]) -> Any:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     height = 2.9 + 0.19 * len(drawn)

@@ -11,7 +11,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.ansible_programs import TOP
 
-from . import obey, overview, verbs
+from . import obey, overview, programs, verbs
 from .places import CommandError
 from .playbook import FAILED, INTERRUPTED
 
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
         return FAILED
     own, further = list(words), []
     # What PROGRAMS get goes on whole: some have a -- of their own.
-    if "--" in own and own[0] not in verbs.PROGRAMS:
+    if "--" in own and next((word for word in own if not word.startswith("-")), "") not in verbs.PROGRAMS:
         own, further = own[:own.index("--")], own[own.index("--") + 1:]
     try:
         return int(group(further).main(own, prog_name=NAME, complete_var=COMPLETE, standalone_mode=False) or 0)
@@ -82,7 +82,7 @@ def group(further: Sequence[str] = ()) -> Any:
     made = Words(
         NAME, help="Roll out, look after and retire releases of PyTorch, by the playbooks of hpcml.torchstack.",
         epilog=verbs.EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-        params=[click.Option(["--dry-run"], is_flag=True, help="Print the ansible-playbook line, and run nothing.")])
+        params=[click.Option(["--dry-run"], is_flag=True, help="Print the line that would run, and run nothing.")])
     for name, verb in verbs.PLAYBOOKS.items():
         made.add_command(_playbook(name, verb, further))
     made.add_command(_report(made.commands["report"], further))
@@ -184,8 +184,9 @@ def _program(name: str, program: str, text: str) -> Any:
 
     settings = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 
-    def run(words: tuple[str, ...]) -> int:
-        return obey.run_program(program, words)
+    @click.pass_context
+    def run(context: Any, words: tuple[str, ...]) -> int:
+        return programs.run_program(program, words, context.find_root().params["dry_run"])
 
     argument = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, shell_complete=obey.complete_words)
     return click.Command(name, callback=run, params=[argument], help=text, short_help=text,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -15,7 +14,6 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.ansible_programs import TOP
 
 from . import overview, playbook, progress, releases
 from . import why as reasons
@@ -64,39 +62,6 @@ def run_playbook(
         return DONE
     about = " ".join([target.site, *target.releases]).strip()
     return playbook.run(line, INTERRUPTED % about if not verb.playbook else "")
-
-
-def run_program(program: str, words: Sequence[str]) -> int:
-    """Run a program beside this one, with releases and sites in its words as the paths that it takes."""
-    workspace = find_workspace()
-    words = list(words)
-    if program == "lock":
-        words = _release_files(workspace, words)
-    elif program in ("compare", "verify"):
-        words = _prefixes(workspace, words)
-    elif program == "rehearse" and words and words[0] in workspace.sites and workspace.is_collection:
-        line = [sys.executable, "-m", "rehearsal", "roll-out", *words]
-        return subprocess.run(line, cwd=workspace.directory, check=False).returncode
-    return subprocess.run([str(TOP / "bin" / program), *words], check=False).returncode
-
-
-def _release_files(workspace: Workspace, words: list[str]) -> list[str]:
-    site = next((word for word in words if word in workspace.sites), "") or workspace.default_site()
-    known = workspace.release_files(site)
-    kept = [word for word in words if word not in workspace.sites]
-    return [str(known[word]) if word in known else word for word in kept]
-
-
-def _prefixes(workspace: Workspace, words: list[str]) -> list[str]:
-    """Replace names of releases by their directories; what is a path, or an option, stays."""
-    named = [word for word in words if not word.startswith("-") and not os.path.exists(word)]
-    if not named:
-        return words
-    place = find_place(workspace, tuple(word for word in named if word in workspace.sites), "", 0)
-    known = releases.names(place.root)
-    return [
-        os.path.join(place.root, word) if word in known else word for word in words
-        if word not in workspace.sites]
 
 
 def find_place(workspace: Workspace, words: tuple[str, ...], root: str | None, most: int = 1) -> Place:

@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import ansible_programs
@@ -42,9 +43,14 @@ class Line(NamedTuple):
 
     def shown(self) -> str:
         """Write it as one types it."""
-        where = [] if self.directory.samefile(pathlib.Path.cwd()) else ["cd %s &&" % shlex.quote(str(self.directory))]
-        given = ["%s=%s" % (name, shlex.quote(value)) for name, value in self.environment.items()]
-        return " ".join([*where, *given, "ansible-playbook", shlex.join(self.words)])
+        return shown(["ansible-playbook", *self.words], self.directory, self.environment)
+
+
+def shown(words: Sequence[str], directory: pathlib.Path, environment: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Write a line that is run in a directory as one types it."""
+    where = [] if directory.samefile(pathlib.Path.cwd()) else ["cd %s &&" % shlex.quote(str(directory))]
+    given = ["%s=%s" % (name, shlex.quote(value)) for name, value in environment.items()]
+    return " ".join([*where, *given, shlex.join(words)])
 
 
 def compose(

@@ -80,7 +80,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Say in which ways two releases differ; takes the options of bin/compare."),
     "verify": ("verify", "Show where the libraries of a release come from; takes the options of bin/verify."),
     "matrix": ("matrix", "Plan, mirror or roll out the releases of a matrix file; takes the words of bin/matrix."),
-    "rehearse": ("rehearse", "Roll a release of a site out on containers dressed as it."),
+    "rehearse": ("rehearse", "Roll a release of a site out on containers dressed as it; then down, to remove them."),
     "new-site": ("new-site", "Write a repository with the data of a site; takes the options of bin/new-site."),
 }
 """Of the commands that run a program beside this one."""

@@ -41,7 +41,8 @@ def test_a_healthy_root_needs_nobody():
 
 
 def test_what_somebody_has_to_look_at_stands_in_front_the_worst_first():
-    looks = {"quick": {"outcome": {"matches": False, "findings_total": 2, "findings": [{"kind": "size", "path": "b/x"}]}}}
+    finding = {"kind": "size", "path": "b/x"}
+    looks = {"quick": {"outcome": {"matches": False, "findings_total": 2, "findings": [finding]}}}
     found = made(
         known("old", "2026-05-02T08:00:00Z", retired={"state": "deprecated", "until": "2026-11-24"}),
         known("new", "2026-11-20T08:00:00Z", looks=looks, default=True, verdict=FAILED), broken={"x": "No YAML."})

@@ -8,7 +8,7 @@ import json
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import cli, obey, playbook, verbs
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import cli, obey, playbook, programs, verbs
 
 
 def said(capsys, *words):
@@ -35,11 +35,38 @@ def said(capsys, *words):
      "hpcml.torchstack.thaw -e torchstack_host=polaris -e torchstack_release=2026-11-21 -e thaw_state=refrozen"),
     ("freeze polaris 2026-11-21 --abandon",
      "hpcml.torchstack.thaw -e torchstack_host=polaris -e torchstack_release=2026-11-21 -e thaw_state=abandoned"),
+    ("accept polaris 2026-11-21 --partition a100",
+     "hpcml.torchstack.accept -e torchstack_host=polaris -e torchstack_partition=a100 "
+     "-e torchstack_release=2026-11-21"),
+    ("retire polaris 2026-11-21 --to deprecated --until 2027-01-31",
+     "hpcml.torchstack.retire -e torchstack_host=polaris -e torchstack_release=2026-11-21 "
+     "-e retire_to=deprecated -e retire_until=2027-01-31"),
     ("mirror polaris --to /m", "hpcml.torchstack.mirror -e torchstack_host=polaris -e torchstack_mirror=/m"),
 ])
 def test_a_dry_run_prints_the_line_that_would_run(words, line, repository, capsys, monkeypatch):
     monkeypatch.setattr(playbook, "collections", lambda workspace: {})
     assert said(capsys, "--dry-run", *words.split()) == (0, "ansible-playbook " + line)
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    ("rehearse down", "{bin}/rehearse down"),
+    ("rehearse .", "{bin}/rehearse ."),
+    ("lock 2026-11-20 --check", "{bin}/lock {here}/inventories/local/releases/2026-11-20.yml --check"),
+    ("new-site x", "{bin}/new-site x"),
+])
+def test_a_dry_run_of_a_program_prints_its_line_and_runs_nothing(words, line, repository, capsys, monkeypatch):
+    monkeypatch.setattr(programs.subprocess, "run", lambda *_words, **_more: pytest.fail("it was run"))
+    wanted = line.format(bin=programs.TOP / "bin", here=repository)
+    assert said(capsys, "--dry-run", *words.split()) == (0, wanted)
+
+
+def test_a_rehearsal_in_the_checkout_takes_a_site_and_a_release_as_words(capsys, monkeypatch):
+    monkeypatch.chdir(programs.TOP)
+    code, line = said(capsys, "--dry-run", "rehearse", "polaris", "2026-11-21", "--", "-v")
+    assert code == 0 and line.endswith(" -m rehearsal roll-out polaris --release 2026-11-21 -- -v")
+    for words, near in (("polrais", "polaris"), ("polaris 2026-11-22", "2026-11-21"), ("dwn", "down")):
+        code, answer = said(capsys, "--dry-run", "rehearse", *words.split())
+        assert code == 2 and answer.endswith("did you mean '%s'?" % near)
 
 
 def test_a_text_with_spaces_is_one_value(repository, capsys):
