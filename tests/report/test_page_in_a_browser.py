@@ -27,6 +27,7 @@ WORLDS = {
     "bare": lambda root: {},
 }
 
+
 @pytest.fixture(scope="module", name="written")
 def written_pages(tmp_path_factory):
     """The page of each world, as a file."""
