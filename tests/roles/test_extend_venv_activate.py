@@ -426,3 +426,38 @@ def test_s25_the_role_installs_the_command_and_applies_it(release, venv, tmp_pat
     assert play([own, other], "--check") == 1 and other.text == other.plain
     said = subprocess.run([command, "--check", own.path], stdout=subprocess.PIPE, text=True, check=False)
     assert said.returncode == 0 and said.stdout.startswith("ok: %s loads torchstack/1" % own.path)
+
+
+KERNEL = """import json, sys, shared, release_only
+print(json.dumps([sys.prefix, shared.origin, release_only.origin, sys.argv[1:]]))
+"""
+"""In place of ipykernel: what a kernel could import, and how it was started."""
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+def test_s25_the_kernel_of_the_page_works_from_a_process_that_has_loaded_no_module(release, venv, tmp_path, kind):
+    page = (ROLES.parent / "docs" / "how-to" / "add-your-own-packages.md").read_text()
+    (lines,) = re.findall(r"^(mkdir -p ~/\.local/share/jupyter.*?^END)$", page, re.M | re.S)
+    home = tmp_path / "home"
+    here, own = release(), venv("home/venvs/mine")
+    packages = own.path / "lib" / ("python" + OWN) / "site-packages"
+    (packages / "ipykernel_launcher.py").write_text(KERNEL)
+    system = SYSTEMS[kind]
+    init = ". %s/init/bash" % pathlib.Path(os.path.realpath(system.command)).parents[1]
+    if kind != module_system.LMOD:
+        init = 'eval "$(%s bash autoinit)"' % shlex.join(system.words)
+    (home / ".bash_profile").write_text(init + "\n")
+    bare = {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    subprocess.run(["bash", "-c", lines], env=bare, check=True)
+    spec = json.loads((home / ".local/share/jupyter/kernels/mine/kernel.json").read_text())
+
+    def started():
+        words = [word.replace("{connection_file}", "/run/user/kernel 1.json") for word in spec["argv"]]
+        return subprocess.run(words, env=bare, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+    # Without extend-venv-activate it is as with what ipykernel writes itself.
+    assert "No module named 'shared'" in started().stderr
+    assert here.extend(own.path)[0] == 0
+    kernel = started()
+    assert (kernel.returncode, kernel.stderr) == (0, "")
+    assert json.loads(kernel.stdout) == [str(own.path), "release", "release 1", ["-f", "/run/user/kernel 1.json"]]
