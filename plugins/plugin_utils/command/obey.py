@@ -12,6 +12,7 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles
 
@@ -125,8 +126,8 @@ def report_all(words: tuple[str, ...], root: str | None, to: str | None, as_json
         return DONE
     overview.write(found, path)
     for problem in found["attention"]:
-        print("%s: %s%s" % (problem["of"], formatting.sentence(problem["message"]),
-                            " " + problem["remedy"] if problem["remedy"] else ""))
+        print(printable("%s: %s%s" % (problem["of"], formatting.sentence(problem["message"]),
+                                      " " + problem["remedy"] if problem["remedy"] else "")))
     print("Overview of %s: %s" % (formatting.count(len(found["releases"]), "release"), path))
     return DONE
 

@@ -14,6 +14,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollo
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, moment, text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.near_names import nearest
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import drift_record
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import ReleaseFiles
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states import REMOVED
@@ -79,7 +80,8 @@ def read_all(root: str) -> tuple[list[Release], dict[str, str]]:
         try:
             found.append(read(root, name))
         except (CommandError, StackError, OSError) as error:
-            broken[name] = error.message if isinstance(error, StackError) else str(error)
+            said = error.message if isinstance(error, StackError) else str(error)
+            broken[name] = printable(" ".join(said.split()))
     return found, broken
 
 

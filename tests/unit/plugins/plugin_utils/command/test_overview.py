@@ -68,6 +68,19 @@ def test_a_lock_that_cannot_be_read_is_told_of_its_release(root, repository, cap
     assert code == 0 and "2026-11-20: " in answer and "lock.json is not a lock record" in answer
 
 
+def test_what_a_record_says_moves_no_terminal_and_a_problem_is_one_line(root, repository, capsys):
+    root.release("2026-11-20", "2026-11-20T08:15:00Z")
+    finding = {"path": "base/\x1b[2Jx", "kind": "size"}
+    looks = {"quick": {"outcome": {"matches": False, "findings": [finding], "findings_total": 1}}}
+    record = {"format": 1, "looks": looks}
+    (root.place / ".torchstack" / "2026-11-20" / "drift.json").write_text(json.dumps(record))
+    root.release("2026-11-21")
+    (root.place / "2026-11-21" / ".torchstack" / "release.yml").write_text("definition: [\n")
+    code, answer = said(capsys, "report", "--all", "--root", str(root.place))
+    assert code == 0 and "\x1b" not in answer and "first: size base/" in answer
+    assert all(line.startswith(("2026-11-2", "Overview ")) for line in answer.splitlines())
+
+
 def test_its_data_can_be_had_instead_and_nothing_is_written(root, repository, capsys):
     root.release("2026-11-20", "2026-11-20T08:15:00Z")
     code, answer = said(capsys, "report", "--all", "--root", str(root.place), "--json")
