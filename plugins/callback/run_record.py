@@ -13,8 +13,10 @@ version_added: 0.2.0
 author:
   - The hpcml.torchstack contributors (@hpcml)
 description:
-  - Writes a file of JSON with each build step that ran or was taken over, and each failure with its task, step, part, host and message.
-  - It is written anew after each of them, so that a run that was killed leaves what it knew. C(finished) is true only once the play is over.
+  - Writes a file of JSON with each build step that ran or was taken over, and each failure with its task, step, part,
+    host and message.
+  - It is written anew after each of them, so that a run that was killed leaves what it knew. C(finished) is true only
+    once the play is over.
   - A failure that C(rescue) has caught is recorded with C(rescued). What C(ignore_errors) passes over is not.
   - C(bin/matrix) has it enabled, and sums up by it.
 requirements:

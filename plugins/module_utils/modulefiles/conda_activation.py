@@ -37,8 +37,8 @@ class Work(NamedTuple):
     added: tuple[tuple[str, str, bool], ...]
     """search path, entry, and whether it goes to the front; in the order in which they are added"""
     binaries: str
-    """the prefix's own directory in PATH. conda takes it out before the scripts that deactivate; where it is still there,
-    conda goes over to another prefix, or to the same one, and sets PATH after them as it was before"""
+    """the prefix's own directory in PATH. conda takes it out before the scripts that deactivate; where it is still
+    there, conda goes over to another prefix, or to the same one, and sets PATH after them as it was before"""
 
     @property
     def paths(self) -> list[str]:

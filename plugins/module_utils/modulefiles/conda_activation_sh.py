@@ -111,7 +111,8 @@ def deactivate(work: Work) -> Iterator[str]:
 
 def still_loaded(module: str) -> str:
     """Say what a deactivation leaves that came after a load."""
-    return "%s was loaded after conda activate: its variables stay. Next time unload it before conda deactivate." % module
+    return ("%s was loaded after conda activate: its variables stay. Next time unload it before conda deactivate."
+            % module)
 
 
 def value_of(text: str) -> str:

@@ -133,9 +133,10 @@ def ask(workspace: Workspace, site: str, expression: str, inventory: pathlib.Pat
         raise CommandError("There is no ansible beside this Python or on PATH: make env makes one.")
     environment = {**os.environ, **collections(workspace), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
                    "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    given = ["-i", str(inventory.resolve())] if inventory else []
     done = subprocess.run(
-        [program, site, *(["-i", str(inventory.resolve())] if inventory else []), "-m", "ansible.builtin.debug", "-a",
-         "msg={{ %s }}" % expression], cwd=workspace.directory, env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+        [program, site, *given, "-m", "ansible.builtin.debug", "-a", "msg={{ %s }}" % expression],
+        cwd=workspace.directory, env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode == 0 and "{" in done.stdout:
         return json.loads(done.stdout[done.stdout.index("{"):])["msg"]
     said = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]

@@ -61,7 +61,8 @@ def compile_modules(base, wheels):
     done = subprocess.run(
         [base.python, "-I", "-W", "ignore", "-c", COMPILE], input=json.dumps(paths), text=True, check=False)
     if done.returncode:
-        raise package.Refused("Python ended with code %d while it compiled the modules to bytecode." % done.returncode)
+        raise package.Refused("Python ended with code %d while it compiled modules to bytecode. Its log is above." % (
+            done.returncode))
 
 
 def install(settings):
@@ -84,8 +85,8 @@ def install(settings):
     base.sweep(names)
     try:
         code = base.pip(
-            "install", *base.own_pip["options"], "--no-compile", "--no-index", "--force-reinstall", "--constraint", constraints,
-            *(wheel.path for wheel in wheels)) if wheels else 0
+            "install", *base.own_pip["options"], "--no-compile", "--no-index", "--force-reinstall",
+            "--constraint", constraints, *(wheel.path for wheel in wheels)) if wheels else 0
         if code:
             raise package.Refused("pip could not install package '%s' into %s. Its log is above." % (
                 settings["name"], base.prefix))

@@ -55,8 +55,8 @@ class Shell:
         show = "env -0; printf '\\001\\000'"
         lines = [show if word == "show" else self.script.get(word, word) for word in words]
         done = subprocess.run(
-            [*self.words, "\n".join(lines) + "\n"], env={"PATH": os.environ["PATH"], "HOME": str(self.home), **variables},
-            text=True, check=False, capture_output=True)
+            [*self.words, "\n".join(lines) + "\n"], text=True, check=False, capture_output=True,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.home), **variables})
         assert done.returncode == 0, done.stderr
         found = [dict(line.split("=", 1) for line in one.split("\0") if line) for one in done.stdout.split("\1\0")[:-1]]
         return [{name: value for name, value in one.items() if name not in BOOKKEEPING} for one in found], done.stderr
@@ -80,7 +80,7 @@ def visible(environment):
 
 
 @pytest.mark.parametrize("mine", [{}, MINE], ids=["nothing set", "all set"])
-def test_activation_sets_what_the_module_sets_but_what_is_condas_and_deactivation_gives_back_what_was_there(shell, mine):
+def test_activation_sets_what_the_module_sets_and_deactivation_gives_back_what_was_there(shell, mine):
     before, active, after = shell.shown("show", "act", "show", "deact", "show", **mine)
     home = str(shell.home)
     own = {"ENV_NAME": "ts", "ODD": ODD, "PYTHONUSERBASE": home + "/.local/ts", "EMPTY": ""}
@@ -139,7 +139,8 @@ def test_a_module_that_was_loaded_meanwhile_keeps_its_variables_and_the_user_is_
 def test_strict_shells_are_not_harmed(shell):
     if shell.script["act"].startswith("source"):
         pytest.skip("only shells of the Bourne family can be strict")
-    before, after = shell.shown("set -eu", "show", "act", "act", "deact", "deact", "deact", "show", LD_LIBRARY_PATH="/u")
+    before, after = shell.shown("set -eu", "show", "act", "act", "deact", "deact", "deact", "show",
+                                LD_LIBRARY_PATH="/u")
     assert after == before
 
 

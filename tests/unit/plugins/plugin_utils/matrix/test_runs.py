@@ -59,7 +59,8 @@ def test_what_a_site_has_enabled_stays_enabled(tmp_path, monkeypatch):
 
 
 def test_a_table_has_a_line_for_each_with_the_step_that_failed_and_below_it_why(tmp_path):
-    rows = [(("3.12",), ran(tmp_path, "a", {"steps": STEPS})), (("3.13",), ran(tmp_path, "b", {"failures": [FETCH]}, 2))]
+    rows = [(("3.12",), ran(tmp_path, "a", {"steps": STEPS})),
+            (("3.13",), ran(tmp_path, "b", {"failures": [FETCH]}, 2))]
     lines = list(runs.table(["python"], rows))
     assert lines[0].split() == ["release", "python", "result", "time", "built", "taken", "over", "failed", "at"]
     assert lines[2].split() == ["a", "3.12", "done", "0:00", "1", "1"]
