@@ -93,6 +93,18 @@ def test_a_module_may_have_the_name_of_the_site_s_and_takes_the_place_of_its_ver
     assert theirs_again["ONE"] == "conda's"
 
 
+def test_a_release_under_the_site_s_name_and_under_our_own_take_turns_in_one_tree(system, say):
+    alias = TORCHSTACK._replace(name="conda")
+
+    def over(first, second):
+        return "load %s/1" % second if system.kind == LMOD else "swap %s/1 %s/1" % (first, second)
+
+    found = say([alias, TORCHSTACK], "load conda/1", over("conda", "torchstack"), over("torchstack", "conda"),
+                "swap conda/1 torchstack/1", "unload torchstack/1", "load conda/1", "purge")
+    assert found[1:4] == [found[0]] * 3 and found[0] == LOADED
+    assert found[4] == found[6] == USER and found[5] == LOADED
+
+
 def test_environment_modules_say_which_module_of_the_family_is_loaded_and_what_to_type(system, tmp_path):
     if system.kind != EM or not pushes(system):
         pytest.skip("Lmod swaps modules of a family, and version 4 knows no family")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 
@@ -13,6 +14,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import
 from support import sites
 from support.console import changed_in
 from support.package_release import CHECKOUT, Release, build_tools, entry, locked, make_wheel
+
+_spec = importlib.util.spec_from_file_location("freeze_bytecode", CHECKOUT / "roles/freeze/files/bytecode.py")
+freeze_bytecode = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(freeze_bytecode)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +58,21 @@ def test_a_bundle_is_installed_by_one_step_after_the_packages_and_a_second_run_d
     for arguments in ((), ("--check",)):
         code, said = release.roll_out([entry(alone)], *arguments, bundles=[asked])
         assert code == 0 and changed_in(said) == 0, said
+
+
+def test_the_modules_of_a_bundle_have_the_bytecode_that_the_freeze_takes_for_valid_and_it_goes_with_them(release):
+    template = "def {{ name }}(): pass\n"
+    first = make_wheel(release.wheels, "first", "1.0", {
+        "first/__init__.py": "", "first/never_imported.py": "A = 1\n", "first/template.py": template})
+    code, said = release.roll_out([], bundles=[bundle(first)])
+    assert code == 0, said
+    found = {source.name: freeze_bytecode.is_current(source, importlib.util.cache_from_source(source, optimization=""))
+             for source in (release.site / "first").glob("*.py")}
+    assert found == {"__init__.py": True, "never_imported.py": True, "template.py": False}
+    # pip lists the bytecode that it has made itself, on one processor.
+    assert "__pycache__" not in (release.site / "first-1.0.dist-info" / "RECORD").read_text()
+    code, said = release.roll_out([])
+    assert code == 0 and not (release.site / "first").exists(), said
 
 
 def test_s11_a_bundle_that_would_move_what_is_there_is_refused_and_nothing_is_touched(release):

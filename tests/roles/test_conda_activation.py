@@ -203,3 +203,38 @@ def test_scripts_are_planned_written_changed_and_taken_away(ansible_environment,
     said = " ".join(gone.stdout.split())
     assert "Run-time setting PATH would throw away what the user and other modules put there." in said
     assert [path for path in base.rglob("*") if path.is_file()] == []
+
+
+MODULE = {
+    "modulefile_root": "{{ case.root }}", "modulefile_release": "2026-11", "modulefile_site": "toy",
+    "modulefile_name": "torchstack", "modulefile_description": "{{ case.description }}"}
+
+
+def test_what_the_module_sets_is_written_for_conda_once_and_a_plan_writes_nothing(ansible_environment, tmp_path):
+    description = {"setenv": {"TOY_RAILS": "1", "CONDA_PREFIX": "/soft/cuda/x"},
+                   "prepend": [{"name": "LD_LIBRARY_PATH", "values": ["/soft/cuda/lib64"]}], "external": ["/soft/cuda"]}
+    cases = [{"root": str(tmp_path / "root"), "description": description}]
+    base = tmp_path / "root" / "2026-11" / "base"
+
+    def play(*options):
+        done = play_tasks("modulefile", "conda", MODULE, cases, ansible_environment, tmp_path, *options)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    play("--check")
+    assert not base.exists()
+    play()
+    found = sorted(str(path.relative_to(base / "etc/conda")) for path in base.rglob("*") if path.is_file())
+    assert found == ["%s.d/zz-torchstack-module.%s" % (kind, shell) for kind in ("activate", "deactivate")
+                     for shell in ("csh", "fish", "sh")]
+    assert "changed=0" in play("--check") and "changed=0" in play()
+    line = ". %s/etc/conda/activate.d/zz-torchstack-module.sh; echo $TOY_RAILS $LD_LIBRARY_PATH $PYTHONUSERBASE"
+    done = subprocess.run(["sh", "-c", line % base], env={"HOME": "/u", "PYTHONSTARTUP": "x"}, text=True, check=True,
+                          capture_output=True)
+    assert done.stdout == "1 /soft/cuda/lib64 /u/.local/torchstack/toy/2026-11\n"
+
+
+def test_a_description_that_no_module_could_have_is_one_sentence(ansible_environment, tmp_path):
+    cases = [{"root": str(tmp_path / "root"), "description": {"setenv": {"TOY": "${"}}}]
+    done = play_tasks("modulefile", "conda", MODULE, cases, ansible_environment, tmp_path)
+    assert done.returncode != 0 and "only ${NAME} may follow a ${" in " ".join(done.stdout.split())

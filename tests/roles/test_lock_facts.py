@@ -153,3 +153,63 @@ def test_what_there_is_not_is_one_sentence_and_nothing_is_written(known, change,
     before = known.state()
     code, printed = known.run(**known.variables)
     assert code == 2 and said in printed.splitlines()[-1] and known.state() == before, printed
+
+
+CONTAINER = """\
+release: one
+base:
+  kind: container
+  python: "3.10"
+  image:
+    file: x.sif  # of the spring
+    placement: reference
+pytorch: {version: "2.1"}
+"""
+
+
+@pytest.fixture()
+def container(tmp_path):
+    """A release that is a container, of a site with a central place of images."""
+    place = Place(tmp_path)
+    place.file.write_text(CONTAINER)
+    place.central = tmp_path / "images"
+    place.central.mkdir()
+    place.image = place.central / "x.sif"
+    place.image.write_bytes(b"image" * (5 << 20))
+    (tmp_path / "hosts.yml").write_text(
+        "there:\n  hosts: {here: {ansible_connection: local}}\n"
+        "  vars: {torchstack_images: \"{{ lookup('ansible.builtin.env', 'HOME') and '%s' }}\"}\n" % place.central)
+    return place
+
+
+def test_the_checksum_of_an_image_is_read_where_the_site_has_it_and_then_stays(container):
+    before = container.state()
+    code, said = container.run("--check")
+    assert code == 1 and container.state() == before, said
+    code, said = container.run()
+    assert code == 0, said
+    assert "Reading %s, 25 MiB ..." % container.image in said and said.count("/25] MiB\n") == 10, said
+    line = "    sha256: %s\n" % digest(container.image)
+    assert container.file.read_text() == CONTAINER.replace("of the spring\n", "of the spring\n" + line)
+    container.image.write_text("another one")
+    assert container.run() == (0, "All locks of one.yml are as they have to be.\n")
+
+
+@pytest.mark.parametrize(("change", "options", "said"), [
+    (lambda place: place.image.unlink(), [], "x.sif cannot be read on this machine (No such file or directory); run"),
+    (lambda place: place.file.parents[1].joinpath("hosts.yml").unlink(), [], "would say where the site's images are;"),
+    (lambda place: place.file.parents[1].joinpath("hosts.yml").write_text("a:\n  hosts: {b: }\n"), [],
+     "the site names no torchstack_images; name the directory of its images by --images."),
+    (lambda place: None, ["--images", "/nowhere"], "as /nowhere/x.sif cannot be read on this machine"),
+    (lambda place: (place.central / "SHA256SUMS").write_text("%s  x.sif\n" % ("a" * 64)), [],
+     "SHA256SUMS has it, aaaaaaaaaaaa."),
+])
+def test_a_checksum_that_cannot_be_read_or_is_known_already_is_one_sentence_and_nothing_is_written(
+        container, change, options, said):
+    change(container)
+    before = container.state()
+    code, printed = container.run(*options)
+    assert code == 0 and container.state() == before, printed
+    first, last = printed.splitlines()
+    assert first.startswith("Left as it is: base.image.sha256, as ") and said in first, printed
+    assert last == "All locks of one.yml are as they have to be."

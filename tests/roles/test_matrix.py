@@ -35,7 +35,8 @@ PLAYBOOK = """\
         script: "echo once >> %(count)s; echo made > made"
         produces: [made]
         cache: "{{ torchstack_root }}/.torchstack/builds"
-    - ansible.builtin.fail: {msg: There is no wheel for this one.}
+    - name: Look for it
+      ansible.builtin.fail: {msg: There is no wheel for this one.}
       when: torchstack_release == 'm-3.12-blue'
     - ansible.builtin.file:
         path: "{{ torchstack_root }}/{{ torchstack_release }}/done"
@@ -79,12 +80,13 @@ def test_what_releases_share_is_built_once_and_one_that_fails_keeps_no_other_fro
     assert place.run("write")[0] == 0
     code, said = place.run("rollout")
     assert code == 1, said
-    lines = [line.split() for line in said.splitlines() if line.startswith("m-") and ": " not in line]
+    lines = [line.split() for line in said.splitlines() if line.startswith("m-") and "  " in line]
     table = {words[0]: words[1:] for words in lines}
     assert {name: words[2] for name, words in table.items()} == {
         "m-3.12-red": "done", "m-3.12-blue": "failed", "m-3.13-red": "done", "m-3.13-blue": "done"}
     assert place.count.read_text() == "once\n"
     assert [table[name][-1] for name in ("m-3.12-red", "m-3.13-red", "m-3.13-blue")] == ["0", "1", "1"]
+    assert table["m-3.12-blue"][4:] == ["0", "1", "Look", "for", "it"]
     log = place.logs / "rollout-m-3.12-blue.log"
     assert said.splitlines()[-1] == "m-3.12-blue: There is no wheel for this one. (%s)" % log
     done = sorted(path.parent.name for path in place.root.glob("*/done"))

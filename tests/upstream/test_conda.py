@@ -35,6 +35,16 @@ PLAYBOOK = """
     conda_base_runtime_settings:
       - {name: TOY_RAILS, value: "1", reason: Two rails for each GPU.}
       - {name: TOY_ODD, value: "a 'b' $HOME\\n=c", reason: Values are text.}
+    modulefile_root: "{{ release_context.root }}"
+    modulefile_release: "{{ release_context.release }}"
+    modulefile_site: toy
+    modulefile_name: torchstack
+    modulefile_description:
+      external: [/soft/cuda]
+      setenv: {OF_MODULE: "1", CONDA_PREFIX: "{{ conda_base_prefix }}"}
+      prepend:
+        - {name: PATH, values: ["{{ conda_base_prefix }}/bin", /soft/cuda/bin]}
+        - {name: LD_LIBRARY_PATH, values: [/soft/cuda/lib64]}
   tasks:
     - hpcml.torchstack.conda_environment:
         prefix: "{{ conda_base_prefix }}"
@@ -45,6 +55,9 @@ PLAYBOOK = """
         name: hpcml.torchstack.conda_base
         tasks_from: "{{ item }}"
       loop: [condarc, activation, cache]
+    - ansible.builtin.include_role:
+        name: hpcml.torchstack.modulefile
+        tasks_from: conda
     - hpcml.torchstack.tree_permissions:
         path: "{{ release_context.root }}/{{ release_context.release }}"
         root: "{{ release_context.root }}"
@@ -223,7 +236,7 @@ def test_s18_conda_itself_activates_and_deactivates(place, shell):
     conda = " ".join(shlex.quote(word) for word in place.command)
     activate = 'eval "$(%s shell.posix activate %s)"' % (conda, place.prefix)
     lines = [
-        "show() { env -0 | tr '\\0\\n' '\\n ' | grep ^TO | sort; echo .; }",
+        "show() { env -0 | tr '\\0\\n' '\\n ' | grep ^TOY_ | sort; echo .; }",
         "show", activate, "show", activate, "show", 'eval "$(%s shell.posix deactivate)"' % conda, "show",
     ]
     shown = place.run(shell, "-c", "\n".join(lines), TOY_RAILS="mine")
@@ -232,3 +245,77 @@ def test_s18_conda_itself_activates_and_deactivates(place, shell):
     assert active == again
     assert "TOY_ODD=a 'b' $HOME =c" in active and "TOY_RAILS=1" in active
     assert "TOY_SETTING=%s/share" % place.prefix in active
+
+
+SHELLS = {"bash": ("posix", 'eval "$(%s)"'), "zsh": ("posix", 'eval "$(%s)"'), "tcsh": ("csh", 'eval "`%s`"'),
+          "fish": ("fish", "eval (%s)")}
+OF_MODULE = ("OF_MODULE", "LD_LIBRARY_PATH", "PYTHONUSERBASE", "PYTHONSTARTUP", "PATH", "CONDA_PREFIX")
+
+
+def states(place, shell, command, words, **variables):
+    """What the module's variables are before and after each call of conda, in one shell."""
+    kind, line = SHELLS[shell]
+    conda = " ".join(shlex.quote(str(word)) for word in command)
+    calls = [line % ("%s shell.%s %s" % (conda, kind, word)) for word in words]
+    program = "\n".join(one for call in ["true", *calls] for one in (call, "env -0; printf '\\001\\000'"))
+    said = place.run(shell, *(["-f"] if shell == "tcsh" else []), "-c", program, **variables)
+    found = [dict(line.split("=", 1) for line in one.split("\0") if line) for one in said.split("\1\0")[:-1]]
+    for one in found:
+        # conda puts its own command there, and leaves it.
+        one["PATH"] = ":".join(entry for entry in one["PATH"].split(":") if not entry.endswith("/condabin"))
+    # In shells of the Bourne family conda leaves its own variables empty.
+    return [{name: one[name] for name in OF_MODULE if one.get(name)} for one in found]
+
+
+def expected(place, before):
+    return {"OF_MODULE": "1", "LD_LIBRARY_PATH": "/soft/cuda/lib64:/u/lib", "CONDA_PREFIX": str(place.prefix),
+            "PYTHONUSERBASE": "%s/.local/torchstack/toy/%s" % (place.home, RELEASE),
+            "PATH": "/soft/cuda/bin:%s/bin:%s" % (place.prefix, before["PATH"])}
+
+
+MINE = {"LD_LIBRARY_PATH": "/u/lib", "PYTHONSTARTUP": "/u/start.py", "OF_MODULE": "mine"}
+
+
+@pytest.mark.parametrize("shell", sorted(SHELLS))
+def test_conda_activates_what_the_module_sets_and_gives_back_what_was_there(place, shell):
+    if shutil.which(shell) is None:
+        pytest.skip("no %s here" % shell)
+    before, active, again, after = states(
+        place, shell, place.command, ["activate %s" % place.prefix, "activate %s" % place.prefix, "deactivate"], **MINE)
+    assert active == again == expected(place, before)
+    assert after == before
+
+
+@pytest.mark.parametrize("shell", sorted(SHELLS))
+def test_another_environment_in_between_has_nothing_of_the_release_but_its_entry_in_path(place, shell):
+    if shutil.which(shell) is None:
+        pytest.skip("no %s here" % shell)
+    other = place.home / "other"
+    place.run("mkdir", "-p", other / "conda-meta", other / "bin")
+    place.run("touch", other / "conda-meta" / "history")
+    before, active, between, back, after = states(
+        place, shell, place.command, ["activate %s" % place.prefix, "activate %s" % other, "deactivate", "deactivate"],
+        **MINE)
+    # conda has computed PATH before the scripts ran.
+    assert between == {**before, "CONDA_PREFIX": str(other), "PATH": "/soft/cuda/bin:%s/bin:%s" % (
+        other, before["PATH"])}
+    assert {**back, "PATH": sorted(back["PATH"].split(":"))} == {**active, "PATH": sorted(active["PATH"].split(":"))}
+    assert after == before
+
+
+def test_a_conda_of_the_release_activates_it_as_base(place):
+    variables = dict(place.variables)
+    if "PYTHONPATH" in variables:
+        # A checkout: run by the release's Python, it takes that prefix for its own.
+        beside = subprocess.run(
+            [place.command[0], "-c", "import sysconfig; print(sysconfig.get_path('purelib'), "
+             "sysconfig.get_python_version())"], text=True, check=True, capture_output=True).stdout.split()
+        if beside[1] != "%d.%d" % sys.version_info[:2]:
+            pytest.skip("TORCHSTACK_CONDA_PYTHON is no Python %d.%d" % sys.version_info[:2])
+        command = ["env", "PYTHONPATH=%s:%s" % (variables["PYTHONPATH"], beside[0]), place.prefix / "bin" / "python3",
+                   "-m", "conda"]
+    else:
+        pytest.skip("an installed conda has a base of its own")
+    before, active, after = states(place, "bash", command, ["activate base", "deactivate"], **MINE)
+    assert active == expected(place, before)
+    assert after == before

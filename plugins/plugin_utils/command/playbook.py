@@ -127,17 +127,24 @@ def run(line: Line, after_interruption: str = "") -> int:
     return FAILED if code else DONE
 
 
-def ask(workspace: Workspace, site: str, expression: str) -> Any:
-    """Ask Ansible for a value of a site's variables. Raises CommandError: it cannot say."""
+def ask(workspace: Workspace, site: str, expression: str, inventory: pathlib.Path | None = None) -> Any:
+    """Ask Ansible for a value of a site's variables. Raises CommandError: it cannot say.
+
+    Args:
+        site: hosts, as a pattern of which one host is left.
+        inventory: another one than the workspace's.
+    """
     program = ansible_programs.find("ansible")
     if not program:
         raise CommandError("There is no ansible beside this Python or on PATH: make env makes one.")
     environment = {**os.environ, **collections(workspace), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
                    "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    given = ["-i", str(inventory.resolve())] if inventory else []
     done = subprocess.run(
-        [program, site, "-m", "ansible.builtin.debug", "-a", "msg={{ %s }}" % expression], cwd=workspace.directory,
-        env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+        [program, site, *given, "-m", "ansible.builtin.debug", "-a", "msg={{ %s }}" % expression],
+        cwd=workspace.directory, env=environment, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode == 0 and "{" in done.stdout:
         return json.loads(done.stdout[done.stdout.index("{"):])["msg"]
     said = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
-    raise CommandError("Ansible cannot say where the releases of site '%s' are: %s" % (site, said[0]))
+    what = "what %s is in %s" % (expression, inventory) if inventory else "where the releases of site '%s' are" % site
+    raise CommandError("Ansible cannot say %s: %s" % (what, said[0]))

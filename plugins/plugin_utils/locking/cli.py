@@ -15,7 +15,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_l
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.packages import canonical
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
-from . import conda, facts, groups, lookups, moving, uv
+from . import conda, facts, groups, images, lookups, moving, uv
 from .around import differs
 from .moving import LockError, replace
 
@@ -62,6 +62,8 @@ def parser() -> argparse.ArgumentParser:
                        help="only move a key of the release file into a file of its own; repeatable")
     found.add_argument("--own", action="append", default=[], metavar="KEY",
                        help="only give a release a key of the one that it extends, with locks of its own; repeatable")
+    found.add_argument("--images", type=pathlib.Path, metavar="DIRECTORY",
+                       help="where the images of containers are; default: torchstack_images of the site")
     found.add_argument("--to", metavar="FILE", help="with --part: the file, which may have further keys; "
                        "default: <release>/<key>.yml")
     return found
@@ -79,7 +81,8 @@ def main(words: Sequence[str]) -> int:
             return moving.own_keys(arguments.release, arguments.own, arguments.check)
         if arguments.split:
             return moving.split_up(arguments.release, arguments.check)
-        return renew(read(arguments.release), arguments.upgrade, arguments.upgrade_all, arguments.check, arguments.only)
+        return renew(read(arguments.release), arguments.upgrade, arguments.upgrade_all, arguments.check, arguments.only,
+                     arguments.images)
     except (LockError, uv.UvError, ValueError) as error:
         print("lock: %s" % error, file=sys.stderr)
         return FAILED
@@ -115,7 +118,8 @@ def read(path: pathlib.Path) -> Release:
 
 
 def renew(
-    release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bool, only: Sequence[str] = ()
+    release: Release, upgrade: Sequence[str], upgrade_all: bool, check: bool, only: Sequence[str] = (),
+    images_in: pathlib.Path | None = None,
 ) -> int:
     """Make all locks anew, or ``only`` those whose keys begin so; write those that change, after all are there.
 
@@ -132,12 +136,14 @@ def renew(
     if unknown:
         raise LockError("No lock of %s has a key that begins with '%s'; there are %s." % (
             release.path.name, unknown[0], ", ".join(sorted(before))))
-    program, after = uv.program(), dict[str, str]()
+    program, after = "", dict[str, str]()
     for group in groups.groups(release.content, release.asked, release.lock_files):
         if only and not group.paths[0].startswith(tuple(only)):
             continue
         if release.inherited.issuperset(group.paths) and not differs(group.around, group.paths[0], release.other):
             continue
+        # A container may have nothing to resolve.
+        program = program or uv.program()
         print("Resolving %s ..." % ", ".join(release.lock_files[path] for path in group.paths), flush=True)
         # Without hashes, as uv would give those of a held version back as they are, right or wrong.
         held = groups.without_hashes("".join(before[path] for path in group.paths))
@@ -158,13 +164,16 @@ def renew(
         if path in after and path == conda.PATH:
             continue
         print("Left as it is: %s, as %s." % (release.lock_files[path], reason))
-    return _tell_and_write(release, before, after, [] if only else look_up(release), check)
+    return _tell_and_write(release, before, after, [] if only else look_up(release, images_in), check)
 
 
-def look_up(release: Release) -> list[tuple[facts.Wanted, facts.Value]]:
+def look_up(release: Release, images_in: pathlib.Path | None) -> list[tuple[facts.Wanted, facts.Value]]:
     """Look up what only an index or a repository knows, and return what the release file has otherwise.
 
     What cannot be reached is said, and stays as it is. Raises LockError: it is not there yet.
+
+    Args:
+        images_in: the directory of the site's images; None for the one that its inventory names.
     """
     found: list[tuple[facts.Wanted, facts.Value]] = []
     places = lookups.Lookups(groups.pythons_of(release.content))
@@ -172,7 +181,11 @@ def look_up(release: Release) -> list[tuple[facts.Wanted, facts.Value]]:
         if not facts.own(asked, release.own):
             continue
         try:
-            value = places.find(asked)
+            value = (images.digest_of(release.path, asked.asked[0], images_in) if asked.kind == facts.IMAGE
+                     else places.find(asked))
+        except images.OptionalError as error:
+            print("Left as it is: %s, as %s." % (asked.path, error))
+            continue
         except lookups.FactError as error:
             raise LockError("%s" % error) from error
         except Unreachable as error:

@@ -10,7 +10,7 @@ import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import release_file
 
-COMMIT, SOURCE, ARCHIVE, WHEELS = "commit", "source", "archive", "wheels"
+COMMIT, SOURCE, ARCHIVE, WHEELS, IMAGE = "commit", "source", "archive", "wheels", "image"
 Value = Union[str, "dict[str, list[str]]"]
 """A commit or a checksum; of wheels the checksums by interpreter tag."""
 
@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
     """the key that it follows from, and stands behind"""
     kind: str
     asked: tuple[str, ...]
-    """repository and tag; project and version; an address; or index and version"""
+    """repository and tag; project and version; an address; index and version; or the name of an image"""
     now: Any
     """what the release file has; None for nothing"""
 
@@ -42,6 +42,9 @@ def wanted(content: Mapping[str, Any]) -> Iterator[Wanted]:
         if isinstance(entry, Mapping) and isinstance(entry.get("archive"), str) and "sha256" not in entry:
             path = "packages[%d]." % number
             yield Wanted(path + "sha256", path + "archive", ARCHIVE, (entry["archive"],), None)
+    image = components.value_at(content, ("base", "image"))
+    if isinstance(image, Mapping) and isinstance(image.get("file"), str) and not image.get("sha256"):
+        yield Wanted("base.image.sha256", "base.image.file", IMAGE, (image["file"],), None)
     cpu = components.value_at(content, ("pytorch", "cpu"))
     if isinstance(cpu, Mapping) and isinstance(cpu.get("index"), str):
         asked = (cpu["index"], str(components.value_at(content, ("pytorch", "version"))))

@@ -1,23 +1,25 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Run a playbook for one release after another, and sum up what became of each."""
+"""Run a playbook for one release after another, and sum up what became of each, by the record that it leaves."""
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
-import re
 import subprocess
 import time
 from typing import Iterator, NamedTuple, Sequence
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, mappings, text
+
 DONE, FAILED, STOPPED = "done", "failed", "stopped"
 
-_STEPS = re.compile(r"(?m)^\s*(?:msg: )?\W*Steps: (.*)$")
-_TAKEN = re.compile(r"(?m)^(\S+)  taken over from ")
-_ERROR = re.compile(r"(?m)^\[ERROR\]: (?:Task failed: )?(?:Action failed: |Module failed: )?(.*)$")
-_FATAL = re.compile(r"(?m)^fatal: .*$|^ERROR! (.*)$|^\s+msg: (?:[|>]\S*)?(.*)$")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CALLBACK = "hpcml.torchstack.run_record"
+"""What writes the record; see plugins/callback."""
+
+LONGEST_CAUSE = 300
+_BUILT, _TAKEN = ("done", "planned"), ("cached",)
 
 
 class Run(NamedTuple):
@@ -27,57 +29,78 @@ class Run(NamedTuple):
     outcome: str
     seconds: float
     built: int
-    """steps that ran"""
+    """steps that ran; in a plan, that would"""
     taken_over: int
-    """steps that were there from another release or run"""
+    """steps that another release or run had built"""
+    place: str
+    """the step or else the task that failed; empty where nothing did, or none had begun"""
     said: str
-    """why it failed, as the playbook says it; empty for one that did not"""
+    """why it failed; empty for one that did not"""
     log: pathlib.Path
 
 
 def run(release: str, command: Sequence[str], log: pathlib.Path) -> Run:
-    """Run a command for a release, all that it prints into a log."""
+    """Run a command for a release, all that it prints into a log, and read the record beside that."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    begun, outcome = time.monotonic(), FAILED
+    record = log.with_suffix(".json")
+    record.unlink(missing_ok=True)
+    begun, outcome, code = time.monotonic(), FAILED, -1
     with open(log, "wb") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"})
+            env={**os.environ, **recording(record), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"})
         try:
-            outcome = DONE if process.wait() == 0 else FAILED
+            code = process.wait()
+            outcome = FAILED if code else DONE
         except KeyboardInterrupt:
             # The terminal has interrupted it too; what it has begun ends by itself.
             process.wait()
             outcome = STOPPED
-    text = _COLOUR.sub("", log.read_text(encoding="utf-8", errors="replace"))
-    built, taken = steps(text)
-    said = cause(text) if outcome == FAILED else ""
-    return Run(release, outcome, time.monotonic() - begun, built, taken, said, log)
+    found = read(record)
+    states = {text(step.get("step")): text(step.get("state")) for step in mappings(found.get("steps"))}
+    built, taken = (sum(state in known for state in states.values()) for known in (_BUILT, _TAKEN))
+    place, said = cause(found, code) if outcome == FAILED else ("", "")
+    return Run(release, outcome, time.monotonic() - begun, built, taken, place, said, log)
 
 
-def steps(text: str) -> tuple[int, int]:
-    """Count the steps that ran and those that were taken over, in what a rollout printed."""
-    found = _STEPS.findall(text)
-    if not found:
-        return 0, len(set(_TAKEN.findall(text)))
-    words = found[-1].split(", ")
-    taken = sum(word.rstrip(" '\"").endswith("taken over") for word in words)
-    return len(words) - taken, taken
+def recording(record: pathlib.Path) -> dict[str, str]:
+    """Return the variables by which Ansible writes a record, besides what the site has enabled."""
+    try:
+        # The variable hides what an ansible.cfg has.
+        from ansible import constants
+
+        enabled = [*constants.config.get_config_value("CALLBACKS_ENABLED"), CALLBACK]
+    except ImportError:
+        enabled = [*filter(None, os.environ.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",")), CALLBACK]
+    return {"ANSIBLE_CALLBACKS_ENABLED": ",".join(dict.fromkeys(enabled)), "TORCHSTACK_RUN_RECORD": str(record)}
 
 
-def cause(text: str) -> str:
-    """Find the first sentence of a failure in what a playbook printed."""
-    found = _ERROR.findall(text)
-    if not found:
-        found = [one or two for one, two in _FATAL.findall(text) if (one or two).strip()]
-    return found[0].strip()[:300] if found else "the playbook has failed without a word"
+def read(record: pathlib.Path) -> dict[str, object]:
+    """Read a record; empty where there is none, as nothing was played."""
+    try:
+        return mapping(json.loads(record.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def cause(found: dict[str, object], code: int) -> tuple[str, str]:
+    """Return where a run failed first, and why; what was rescued is no cause."""
+    failures = [failure for failure in mappings(found.get("failures")) if not failure.get("rescued")]
+    if failures:
+        first = failures[0]
+        said = text(first.get("message")).partition("\n")[0] or "it says nothing of why"
+        return text(first.get("step")) or text(first.get("task")), said[:LONGEST_CAUSE]
+    when = "before it played anything" if not found else "" if found.get("finished") else "in the middle"
+    return "", " ".join(filter(None, ["ansible-playbook has ended with code %d" % code, when])) + ": its log says why"
 
 
 def table(axes: Sequence[str], rows: Sequence[tuple[Sequence[str], Run]]) -> Iterator[str]:
     """Yield the lines of a table of all releases, and below it why some failed."""
-    head = ["release", *axes, "result", "time", "built", "taken over"]
+    head = ["release", *axes, "result", "time", "built", "taken over", "failed at"]
     body = [[run.release, *values, run.outcome, "%d:%02d" % divmod(round(run.seconds), 60), str(run.built),
-             str(run.taken_over)] for values, run in rows]
+             str(run.taken_over), run.place] for values, run in rows]
+    if not any(line[-1] for line in body):
+        head, body = head[:-1], [line[:-1] for line in body]
     widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
     for line in (head, ["-" * width for width in widths], *body):
         yield "  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip()

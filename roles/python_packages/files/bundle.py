@@ -7,9 +7,25 @@ import glob
 import json
 import os
 import re
+import subprocess
 import sys
 
 import package
+
+COMPILE = """
+import concurrent.futures, json, multiprocessing, os, py_compile, sys
+
+def compile_batch(paths):
+    for path in paths:
+        py_compile.compile(
+            path, doraise=False, quiet=2, optimize=0, invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
+
+paths = json.load(sys.stdin)
+with concurrent.futures.ProcessPoolExecutor(
+    len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")
+) as pool:
+    list(pool.map(compile_batch, [paths[start:start + 64] for start in range(0, len(paths), 64)]))
+"""
 
 
 def check_wheels(settings, base):
@@ -36,6 +52,19 @@ def required(requirement):
     return package.canonical(re.match(r"[\w.-]*", requirement.strip()).group())
 
 
+def compile_modules(base, wheels):
+    """Compile the Python files of the wheels to bytecode, as pip does, which takes one processor for it.
+
+    What cannot be compiled is left, as pip leaves it: the freeze names it.
+    """
+    paths = sorted(os.path.join(base.prefix, name) for wheel in wheels for name in wheel.files if name.endswith(".py"))
+    done = subprocess.run(
+        [base.python, "-I", "-W", "ignore", "-c", COMPILE], input=json.dumps(paths), text=True, check=False)
+    if done.returncode:
+        raise package.Refused("Python ended with code %d while it compiled modules to bytecode. Its log is above." % (
+            done.returncode))
+
+
 def install(settings):
     """Install the wheels into the base, and find there what was asked for; or leave the base as it was."""
     base = package.Base(settings)
@@ -56,11 +85,12 @@ def install(settings):
     base.sweep(names)
     try:
         code = base.pip(
-            "install", *base.own_pip["options"], "--no-index", "--force-reinstall", "--constraint", constraints,
-            *(wheel.path for wheel in wheels)) if wheels else 0
+            "install", *base.own_pip["options"], "--no-compile", "--no-index", "--force-reinstall",
+            "--constraint", constraints, *(wheel.path for wheel in wheels)) if wheels else 0
         if code:
             raise package.Refused("pip could not install package '%s' into %s. Its log is above." % (
                 settings["name"], base.prefix))
+        compile_modules(base, wheels)
         package.refuse_changes(settings, before, base.distributions(), names)
         package.verify(settings, base, wheels)
     except package.Refused as error:

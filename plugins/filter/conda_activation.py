@@ -1,0 +1,31 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Render a module's description as the scripts by which conda activates a prefix."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping
+
+from ansible.errors import AnsibleFilterError
+
+
+def conda_activation(module: Any, prefix: str) -> dict[str, str]:
+    """Return the scripts by their paths below ``etc/conda``, see :func:`.conda_activation.scripts`."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import conda_activation as activation
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import description, description_checks
+
+    if not isinstance(module, Mapping):
+        raise AnsibleFilterError("conda_activation: the description of the module is no mapping.")
+    normal = description.normalise(module)
+    faults = description_checks.find_faults(normal)
+    if faults:
+        raise AnsibleFilterError("conda_activation: %s" % faults[0])
+    return activation.scripts(normal, prefix)
+
+
+class FilterModule:
+    """The filters of this file, for Ansible."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return them by their names."""
+        return {"conda_activation": conda_activation}
