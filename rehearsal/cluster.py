@@ -123,7 +123,8 @@ class Cluster:
             if (known["Labels"] or {}).get(DIGEST) != self.digest():
                 raise TroubleError(
                     "%s is there, and would be made otherwise now: its recipe, batch system, number of nodes, mounts "
-                    "or pip's settings have changed. Remove it first, with what was built on it: make rehearse-down" % name
+                    "or pip's settings have changed. Remove it first, with what was built on it: make rehearse-down"
+                    % name
                 )
 
     def _networks(self) -> None:

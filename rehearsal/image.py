@@ -39,8 +39,8 @@ NO_NAMESPACE = (
 NO_ARCHIVE = "It needs the distribution's package archive; REHEARSAL_ARCHIVE names another address of it."
 
 BEFORE = "before"
-"""The directory of settings that have to be there before their packages: MariaDB's makes a database when it is installed,
-with a journal of 100 MB by default."""
+"""The directory of settings that have to be there before their packages: MariaDB's makes a database when it is
+installed, with a journal of 100 MB by default."""
 
 
 def packages(system: str) -> list[str]:

@@ -172,7 +172,7 @@ def test_the_rehearsal_asks_pbs_for_what_the_site_asks_for():
     own, here = read("polaris"), read("rehearsal", "polaris", "pbs")
     jobs = here["torchstack_jobs"]
     options = {**jobs["options"]}
-    assert options.pop("python") == "/usr/bin/python3"
+    assert (options.pop("python"), options.pop("bin")) == ("/usr/bin/python3", "/opt/pbs/bin")
     assert (jobs["launcher"], options) == (own["torchstack_jobs"]["launcher"], own["torchstack_jobs"]["options"])
     for step, differs in own["torchstack_jobs"]["steps"].items():
         assert {**jobs["steps"][step], **differs} == jobs["steps"][step]

@@ -267,7 +267,8 @@ def adopt_orphans() -> bool:
     False where the kernel or this Python cannot do that; the marker then has to find them. Whom this process is already
     the parent of, it leaves alone.
     """
-    _Orphans.inherited = frozenset((child.pid, child.start_time) for child in own_processes() if child.parent == os.getpid())
+    children = (process for process in own_processes() if process.parent == os.getpid())
+    _Orphans.inherited = frozenset((child.pid, child.start_time) for child in children)
     try:
         import ctypes
 

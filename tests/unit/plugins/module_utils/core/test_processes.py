@@ -172,7 +172,8 @@ def test_a_child_that_a_supervisor_has_from_its_batch_system_is_none_of_its_job(
     line = 'sleep 60 & inherited=$!; echo $inherited; exec "$0" -c "$1"'
     path = os.pathsep.join(path for path in sys.path if path)
     child = spawn(
-        ["sh", "-c", line, sys.executable, HEIR], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True)
+        ["sh", "-c", line, sys.executable, HEIR], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE,
+        text=True)
     inherited, found = (child.stdout.readline() for _line in range(2))
     os.kill(int(inherited), signal.SIGKILL)
     assert found == "[True]\n"
