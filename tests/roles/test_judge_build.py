@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import sys
 
 import pytest
 
@@ -16,12 +17,12 @@ CONFIG = """PyTorch built with:
   - Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release, CXX_FLAGS= -DABI=1 -Wall, -O2, USE_MPI=ON, USE_NCCL=1, \
 """
 ANSWERS = {
-    "version": "2.3.1", "distribution": "2.3.1", "config": CONFIG, "mpi": True, "nccl": [2, 18, 3], "cuda": "11.8",
-    "architectures": ["sm_80", "compute_90", "sm_90"],
+    "version": "2.3.1", "distribution": "2.3.1", "config": CONFIG, "mpi": True, "gloo": True, "numpy": True,
+    "nccl": [2, 18, 3], "cuda": "11.8", "architectures": ["sm_80", "compute_90", "sm_90"],
 }
 EXPECTED = {
-    "version": "2.3.1", "config": {"USE_MPI": "1", "BLAS_INFO": "mkl"}, "mpi": True, "nccl": "2.18.3", "cuda": "11.8.0",
-    "architectures": ["8.0", "9.0+PTX"],
+    "version": "2.3.1", "config": {"USE_MPI": "1", "BLAS_INFO": "mkl"}, "mpi": True, "gloo": True, "numpy": True,
+    "nccl": "2.18.3", "cuda": "11.8.0", "architectures": ["8.0", "9.0+PTX"],
 }
 
 
@@ -32,7 +33,8 @@ def load(name):
     return module
 
 
-judge = load("judge_build")
+sys.modules["judge_build"] = judge = load("judge_build")
+judge_installed = load("judge_installed")
 
 
 def test_the_cache_is_read_as_cmake_writes_it():
@@ -46,12 +48,12 @@ def test_a_switch_that_another_one_excludes_is_off_whatever_was_given():
 
 
 def test_settings_are_read_from_the_line_that_lists_them():
-    found = judge.parse_config(CONFIG)
+    found = judge_installed.parse_config(CONFIG)
     assert found == {
         "BLAS_INFO": "mkl", "BUILD_TYPE": "Release", "CXX_FLAGS": " -DABI=1 -Wall, -O2", "USE_MPI": "ON",
         "USE_NCCL": "1",
     }
-    assert judge.parse_config("nothing of that kind") == {}
+    assert judge_installed.parse_config("nothing of that kind") == {}
 
 
 @pytest.mark.parametrize(
@@ -99,13 +101,16 @@ def test_s06_versions_are_compared_as_the_names_of_wheels_have_them(found, wante
 
 
 def test_a_build_without_fault_has_no_findings():
-    assert judge.installed_findings(EXPECTED, ANSWERS) == []
+    assert judge_installed.installed_findings(EXPECTED, ANSWERS) == []
 
 
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
         ({"mpi": False}, "torch.distributed.is_mpi_available() is false. CMake found no MPI"),
+        ({"gloo": False}, "torch.distributed.is_gloo_available() is false. See 'Gloo' in the step's log"),
+        ({"numpy": False}, "torch takes no array of NumPy, since it was built without. Put numpy into locks.base"),
+        ({"numpy": None}, "The release has no NumPy. Put numpy into locks.base"),
         ({"nccl": [2, 14, 3]}, "NCCL 2.18.3 was asked for, and torch.cuda.nccl.version() says 2.14.3."),
         ({"nccl": None}, "torch.cuda.nccl.version() says that there is none."),
         ({"architectures": ["sm_80"]}, "for compute_90, sm_80, sm_90 was asked for, and torch has that for sm_80."),
@@ -117,5 +122,5 @@ def test_a_build_without_fault_has_no_findings():
     ],
 )
 def test_an_answer_that_is_not_what_was_asked_for_is_one_sentence(answer, sentence):
-    (said,) = judge.installed_findings(EXPECTED, {**ANSWERS, **answer})
+    (said,) = judge_installed.installed_findings(EXPECTED, {**ANSWERS, **answer})
     assert sentence in said

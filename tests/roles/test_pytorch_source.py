@@ -28,7 +28,7 @@ ROLES = CHECKOUT / "roles"
 SERIES = ROLES / "pytorch" / "files" / "series" / "stand-in"
 PYTHON = getattr(sys, "_base_executable", sys.executable)
 BANNER = "NCCL version [0-9]+[.][0-9]+[.][0-9]+[+]cuda"
-JUDGED = "python - tree "
+JUDGED = "python - '{"
 
 
 class Site:
@@ -65,6 +65,9 @@ class Site:
         (self.records / "steps").mkdir(parents=True)
         (self.prefix / "base" / "site").mkdir(parents=True)
         shutil.copy(ROLES / "python_tools" / "files" / "sitecustomize.py", self.prefix / "base" / "site")
+        numpy = self.prefix / "base" / "lib" / ("python%d.%d" % sys.version_info[:2]) / "site-packages" / "numpy"
+        numpy.mkdir(parents=True)
+        (numpy / "__init__.py").write_text("def zeros(number):\n    return [0] * number\n")
         return ""
 
     def variables(self, **source):
@@ -213,6 +216,9 @@ def test_s06_the_wheel_is_kept_and_torch_reports_the_version_that_was_asked_for(
     record = json.loads((site.records / "pytorch.json").read_text())
     assert record["version"] == record["distribution"] == "2.3.1"
     assert record["origin"].endswith("pytorch.git@" + site.commit)
+    assert {path: len(commit) for path, commit in record["build"]["submodules"].items()} == {
+        "third_party/cpuinfo": 40, "third_party/nccl": 40}
+    assert sorted(record["build"]["submodule_urls"]) == ["third_party/cpuinfo", "third_party/nccl"]
     assert [path.name.split("-")[:2] for path in (site.prefix / "wheels").iterdir()] == [["torch", "2.3.1"]]
 
 
@@ -303,6 +309,12 @@ INSTALLED = {
     "blas": (
         [export("BLAS"), (r";[^;]*/mkl'$", "'")],
         "BLAS_INFO=mkl was asked for, and torch.__config__.show() has BLAS_INFO=generic. A BLAS that"),
+    "gloo": (
+        [(r"^(export CC=.*)$", r"\1\nexport USE_GLOO=0")],
+        "torch.distributed.is_gloo_available() is false. See 'Gloo' in the step's log"),
+    "numpy": (
+        [(r"^(export CC=.*)$", r"\1\nexport USE_NUMPY=0")],
+        "torch takes no array of NumPy, since it was built without. Put numpy into locks.base"),
 }
 """What only the installed PyTorch tells."""
 
@@ -315,6 +327,23 @@ def test_a_pytorch_that_says_this_fails(rebuild, case):
     code, said = rebuild.run()
     assert code == 1
     assert any(sentence in line for line in rebuild.errors(said)), said[-3000:]
+
+
+def test_a_torch_whose_own_requirements_are_not_met_is_refused_unless_that_is_known(rebuild):
+    metadata = next(rebuild.package.parent.glob("torch-*.dist-info")) / "METADATA"
+    asked = "Requires-Dist: sympy==1.13.1\nRequires-Dist: never; extra == 'optree'\n"
+    # Installed as it is by the step before; what follows only asks and judges.
+    rebuild.edit(r"^.* --force-reinstall .*$", "true", step="pytorch-install")
+    metadata.write_text(metadata.read_text().replace("Name: torch\n", "Name: torch\n" + asked))
+    code, said = rebuild.run("pytorch-install")
+    assert code == 1
+    assert rebuild.errors(said) == [
+        "ERROR: torch wants sympy==1.13.1, and the release has none. Correct the lock that brings it, or say "
+        "pytorch.source.no_deps: true if torch works with what is there."]
+    rebuild.edit('"no_deps": false', '"no_deps": true', step="pytorch-install")
+    code, said = rebuild.run("pytorch-install")
+    assert code == 0, said[-3000:]
+    assert "torch wants sympy==1.13.1, and the release has none." in said
 
 
 def test_s02_another_nccl_in_ld_library_path_does_not_win_and_one_that_is_loaded_first_fails(rebuild, tmp_path):
@@ -332,8 +361,8 @@ def test_s02_a_static_and_stripped_copy_of_nccl_fails_the_verification(rebuild, 
     asked = {"paths": [str(rebuild.package / "lib"), str(rebuild.site.site / "nccl")], "embedded": rules}
     assert not run_module("ldd_verify", asked).failed
     rebuild.edit(*export("USE_SYSTEM_NCCL"))
-    rebuild.edit("^" + JUDGED, "true ")
-    rebuild.edit("^%s/bin/python - installed" % re.escape(str(rebuild.site.tools)), "true ", step="pytorch-install")
+    rebuild.edit("^" + JUDGED, "true '{")
+    rebuild.edit("^%s/bin/python -B [^ ]*/judge_installed.py" % re.escape(str(rebuild.site.tools)), "true ", step="pytorch-install")
     code, said = rebuild.run()
     assert code == 0, said[-3000:]
     library = rebuild.package / "lib" / "libtorch_cuda.so"

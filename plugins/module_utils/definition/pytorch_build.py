@@ -76,6 +76,9 @@ def describe_build(
                 **{name: value for name, value in switches.items() if name in REPORTED_SWITCHES},
                 **({"BLAS_INFO": "mkl"} if given.get("BLAS") == "MKL" else {}), **(expect.get("config") or {})},
             "mpi": True,
+            "gloo": not _is_off(environment, "USE_GLOO", "USE_DISTRIBUTED"),
+            "numpy": not _is_off(environment, "USE_NUMPY"),
+            "no_deps": bool(source.get("no_deps", False)),
             "nccl": nccl.get("version", "") if cuda else "",
             "cuda": cuda.get("version", ""),
             "architectures": cuda.get("architectures", []),
@@ -110,6 +113,11 @@ def problems(definition: object, source: str = "") -> list[str]:
         found.append("'pytorch.source.build_number'%s is %d. PyTorch counts builds from 1; from 2 on the version "
                      "ends in .post<number>." % (where, number))
     return found
+
+
+def _is_off(environment: Mapping[str, str], *names: str) -> bool:
+    """Tell whether one of CMake's switches is off; those that are not named are on."""
+    return any(str(environment.get(name, "1")).upper() in ("0", "OFF", "NO", "FALSE", "N") for name in names)
 
 
 def wheel_name(version: str, tag: str, platform: str) -> str:

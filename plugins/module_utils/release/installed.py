@@ -11,6 +11,7 @@ from ..core.redaction import without_credentials
 from . import (
     installed_components,
     installed_libraries,
+    installed_parts,
     installed_python,
 )
 from .installed_records import Places, read_build
@@ -33,6 +34,7 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
         * ``components``: per part of the release file ``key``, ``name``, ``version``, ``kind`` (``git``, ``archive``,
           ``wheel``, ``image`` or ``site``), ``patches`` (``file``, ``sha256``) and ``flags`` (the environment of its
           build); where they are known also ``commit``, ``tag``, ``url``, ``sha256``, ``series`` and ``place``
+        * ``parts``: what a PyTorch from source has of others, see :func:`.installed_parts.parts`
         * ``base``: ``kind``, ``python``, and of a container ``image``
         * ``runtime``: ``setenv``, ``prepend``, ``append`` and ``depends_on`` of the modulefile
         * ``libraries``: what software compiled against the release depends on: ``python`` (as 3.11), versions of
@@ -59,6 +61,7 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
         "python": python,
         "conda": [{key: value for key, value in one.items() if key != "files"} for one in conda],
         "components": components,
+        "parts": installed_parts.parts(build, components),
         "base": _base(resolved, conda),
         "runtime": _runtime(places, mapping(resolved.get("module"))),
         "libraries": installed_libraries.libraries(prefix, resolved, build, python, components),

@@ -110,6 +110,7 @@ def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
         comment="Base: %s, Python %s" % (base["kind"].replace("_", " "), base["python"]))
     of_conda = _conda(made, installed)
     sources = _components(made, installed)
+    _parts(made, installed, sources.get("pytorch", RELEASE))
     _python(made, installed, of_conda, sources)
     return made.finished(name)
 
@@ -168,6 +169,20 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
             # The release keeps it; and what asks for a bill's minimum elements walks such relations only.
             made.relate(RELEASE, "CONTAINS", patched)
     return found
+
+
+def _parts(made: _Document, installed: Mapping[str, Any], source: str) -> None:
+    """Add what a PyTorch from source has of others; ``source`` is the identifier of its source."""
+    for one in installed["parts"]:
+        own = made.package(
+            ("Part", one["key"]), one["name"], one["version"], supplier=suppliers.of_address(one.get("url", "")),
+            downloadLocation=package_urls.location(one.get("url", ""), one.get("commit", "")),
+            purl=package_urls.source(one) if one["kind"] == "git" else "",
+            primaryPackagePurpose="LIBRARY" if one["kind"] in OF_THE_SITE else "SOURCE", sourceInfo=_origin(one))
+        if one["kind"] in OF_THE_SITE:
+            made.relate(source, "DEPENDS_ON", own)
+        else:
+            made.relate(source, "CONTAINS", own)
 
 
 def _short(one: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import re
 import sys
 
 import torch
@@ -21,7 +22,27 @@ def architectures():
     return flags.split() if isinstance(flags, str) else flags or []
 
 
+def takes_arrays():
+    """Whether a tensor is made of an array of NumPy; None where there is no NumPy."""
+    try:
+        import numpy
+    except ImportError:
+        return None
+    try:
+        return torch.from_numpy(numpy.zeros(2)).numel() == 2
+    except Exception:  # what it is depends on the version, where PyTorch was built without
+        return False
+
+
+def distributions():
+    """The versions of all that is installed, by names as indexes compare them (PEP 503)."""
+    return {
+        re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(): one.version
+        for one in importlib.metadata.distributions() if one.metadata["Name"]}
+
+
 def main(path):
+    distributed = torch.distributed.is_available()
     found = {
         "version": torch.__version__,
         "distribution": importlib.metadata.version("torch"),
@@ -29,10 +50,14 @@ def main(path):
         "cuda": torch.version.cuda,
         "git_version": getattr(torch.version, "git_version", None),
         "config": torch.__config__.show(),
-        "mpi": torch.distributed.is_available() and torch.distributed.is_mpi_available(),
+        "mpi": distributed and torch.distributed.is_mpi_available(),
+        "gloo": distributed and torch.distributed.is_gloo_available(),
+        "numpy": takes_arrays(),
         "nccl": nccl_version(),
         "architectures": architectures(),
         "cudnn": torch.backends.cudnn.version(),
+        "requires": importlib.metadata.requires("torch") or [],
+        "distributions": distributions(),
     }
     with open(path, "w") as stream:
         json.dump(found, stream, indent=2, sort_keys=True)

@@ -1,9 +1,8 @@
 """Judge a build of PyTorch by what arrived: it goes on without what it does not find, and ends well.
 
-    judge_build.py tree EXPECTED TREE BEFORE REFUSED WHEEL RECORD    after the build, beside its tree
-    judge_build.py installed EXPECTED ANSWERS BUILD ORIGIN RECORD    after the installation, by what ask_build.py wrote
+    judge_build.py EXPECTED TREE BEFORE REFUSED WHEELS RECORD
 
-EXPECTED is JSON with the keys of :func:`tree_findings` and :func:`installed_findings`.
+EXPECTED is JSON with the keys of :func:`tree_findings`.
 """
 
 import fnmatch
@@ -45,13 +44,6 @@ def parse_cache(text):
             excluded = kind == "INTERNAL" and name.startswith(("USE_", "BUILD_"))
             found[name] = "OFF" if excluded else value.strip()
     return found
-
-
-def parse_config(text):
-    """The build settings in what torch.__config__.show() prints, by name."""
-    match = re.search(r"Build settings:(.*)", text)
-    pairs = re.split(r",\s+(?=\w+=)", match.group(1).strip().rstrip(", ")) if match else []
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 def truth(value):
@@ -143,6 +135,14 @@ def submodules(status):
     return {line[1:].split()[1]: line[0] + line[1:].split()[0] for line in status.splitlines() if line.strip()}
 
 
+def submodule_urls(tree):
+    """Where each submodule comes from as its own repository says, by its path."""
+    asked = 'printf "%s %s\\n" "$displaypath" "$(git config -f "$toplevel/.gitmodules" "submodule.$name.url")"'
+    command = ["git", "submodule", "--quiet", "foreach", "--recursive", asked]
+    said = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return {path: url for path, _space, url in (line.partition(" ") for line in said.splitlines())}
+
+
 def refused_findings(text):
     """A sentence about what the build asked the network for; ``text`` is a refused.jsonl, empty if there is none."""
     addresses = sorted({json.loads(line)["url"] or "an unknown address" for line in text.splitlines()})
@@ -188,47 +188,6 @@ def tree_findings(expected, cache, before, after, refused, wheels):
     return sentences
 
 
-def wanted_architectures(names):
-    """Words of the compiler for architectures as TORCH_CUDA_ARCH_LIST has them: "9.0+PTX" for instance."""
-    words = set()
-    for name in names:
-        number = name.replace(".", "").replace("+PTX", "")
-        words.add("sm_" + number)
-        if name.endswith("+PTX"):
-            words.add("compute_" + number)
-    return words
-
-
-def installed_findings(expected, answers):
-    """All that is wrong with an installed PyTorch, by what it says.
-
-    Args:
-        expected: has ``version``, ``config`` (values by name), ``mpi`` (bool), ``nccl`` (version or empty), ``cuda``
-            (version or empty) and ``architectures``.
-        answers: as ask_build.py writes them.
-    """
-    sentences = version_finding(answers["version"], expected["version"], "torch.__version__")
-    sentences += version_finding(answers["distribution"], expected["version"], "the installed distribution")
-    sentences += value_findings(parse_config(answers["config"]), expected["config"], "torch.__config__.show()")
-    if expected["mpi"] and not answers["mpi"]:
-        sentences.append("torch.distributed.is_mpi_available() is false. " + HINTS["USE_MPI"])
-    nccl = ".".join(str(number) for number in answers["nccl"] or [])
-    if expected["nccl"] and nccl != expected["nccl"]:
-        sentences.append("NCCL %s was asked for, and torch.cuda.nccl.version() says %s. Look for another libnccl "
-                         "before that of the release, or inside of libtorch_cuda.so." % (
-                             expected["nccl"], nccl or "that there is none"))
-    wanted, built = wanted_architectures(expected["architectures"]), set(answers["architectures"])
-    if expected["architectures"] and built != wanted:
-        sentences.append("GPU code for %s was asked for, and torch has that for %s. TORCH_CUDA_ARCH_LIST has to reach "
-                         "CMake, in a tree where nothing else was configured before." % (
-                             ", ".join(sorted(wanted)), ", ".join(sorted(built)) or "none"))
-    minor = ".".join((answers["cuda"] or "none").split(".")[:2])
-    if expected["cuda"] and minor != ".".join(expected["cuda"].split(".")[:2]):
-        sentences.append("CUDA %s was asked for, and torch.version.cuda says %s. Look for another toolkit on the "
-                         "step's PATH." % (expected["cuda"], answers["cuda"]))
-    return sentences
-
-
 def read(path):
     """A file's text; empty where there is none."""
     try:
@@ -260,22 +219,11 @@ def judge_tree(expected, tree, before, refused, wheels, record):
     report(tree_findings(expected, cache, read(before), status, read(refused), made))
     found = parse_cache(cache)
     names = sorted({*expected["cache"], *expected["below"], "CMAKE_C_COMPILER", "CMAKE_CXX_COMPILER"} & set(found))
-    write(record, {"wheel": made[0], "cache": {name: found[name] for name in names}, "submodules": submodules(status)})
-
-
-def judge_installed(expected, answers, build, origin, record):
-    """Judge the installed PyTorch, and record what it says."""
-    found = json.loads(read(answers))
-    report(installed_findings(expected, found))
-    found["config"] = parse_config(found["config"])
-    write(record, dict(found, origin=origin, build=json.loads(read(build))))
-    print("torch %s, NCCL %s, MPI %s, CUDA %s for %s" % (
-        found["version"], found["nccl"], found["mpi"], found["cuda"], found["architectures"]))
-
-
-def main(mode, expected, *words):
-    {"tree": judge_tree, "installed": judge_installed}[mode](json.loads(expected), *words)
+    write(record, {
+        "wheel": made[0], "cache": {name: found[name] for name in names}, "submodule_urls": submodule_urls(tree),
+        "submodules": {path: commit.lstrip(" ") for path, commit in submodules(status).items()}})
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    expected_text, *rest = sys.argv[1:]
+    judge_tree(json.loads(expected_text), *rest)

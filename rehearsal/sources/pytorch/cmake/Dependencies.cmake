@@ -83,6 +83,20 @@ if(USE_NCCL)
   endif()
 endif()
 
+if(USE_NUMPY)
+  # This switch stays on in the cache, and says nothing.
+  execute_process(COMMAND python -c "import numpy" RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
+  if(missing)
+    message(WARNING "NumPy could not be found. Not building with NumPy.")
+  else()
+    set(HAS_NUMPY 1)
+  endif()
+endif()
+
+if(USE_GLOO)
+  set(HAS_GLOO 1)
+endif()
+
 if(USE_MPI)
   find_package(MPI)
   if(NOT MPI_CXX_FOUND)

@@ -21,6 +21,7 @@ def _text(function):
 
 _c10, _cpu, _cuda = _load("libc10.so"), _load("libtorch_cpu.so"), _load("libtorch_cuda.so")
 _has_mpi = hasattr(_cpu, "torch_mpi_library")
+_has_gloo, _has_numpy = bool(_cpu.torch_has_gloo()), bool(_cpu.torch_has_numpy())
 _has_nccl = _cuda is not None and hasattr(_cuda, "torch_nccl_version")
 
 

@@ -13,5 +13,9 @@ def is_mpi_available():
     return _C._has_mpi
 
 
+def is_gloo_available():
+    return _C._has_gloo
+
+
 def is_nccl_available():
     return _C._has_nccl
