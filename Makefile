@@ -25,7 +25,7 @@ READS_lint-site := $(READS_rollout)
 READS_mirror := TO $(READS_rollout)
 READS_matrix := MATRIX DO TO ARGS $(READS_env)
 READS_verify := PREFIX $(READS_rollout)
-READS_rehearse := RELEASE SITE ARGS REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES $(READS_env)
+READS_rehearse := RELEASE SITE SCHEDULER ARGS REHEARSAL_ARCHIVE REHEARSAL_MOUNTS REHEARSAL_NAME REHEARSAL_NODES REHEARSAL_PBS $(READS_env)
 READS_rehearse-down := ARGS REHEARSAL_NAME $(READS_env)
 
 # What a clone has besides, and a collection that was installed has not: tests and comparisons.
@@ -92,7 +92,7 @@ matrix: env ## Roll out the releases of the file MATRIX one after another; or DO
 
 rehearse: $(if $(SITE),env) ## Bring up containers dressed as SITE, roll RELEASE out on them, and leave them up.
 	@if [ -z "$(SITE)" ]; then echo "Say which site is rehearsed: make rehearse SITE=local [RELEASE=2026-11-20]"; exit 2; fi
-	@$(VENV)/bin/python -m rehearsal roll-out $(if $(RELEASE),--release "$(RELEASE)") "$(SITE)" -- $(ARGS)
+	@$(VENV)/bin/python -m rehearsal roll-out $(if $(RELEASE),--release "$(RELEASE)") $(if $(SCHEDULER),--scheduler "$(SCHEDULER)") "$(SITE)" -- $(ARGS)
 
 rehearse-down: env ## Remove the containers of the rehearsal with all that was built on them; ARGS=--image: their image too.
 	@$(VENV)/bin/python -m rehearsal down $(ARGS)

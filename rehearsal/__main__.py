@@ -28,6 +28,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     commands.add_parser("up", help="bring up the cluster")
     rollout = commands.add_parser("roll-out", help="bring up the cluster and roll a release of a site out on it")
     rollout.add_argument("site", help="the site, a directory in inventories/ and in inventories/rehearsal/")
+    rollout.add_argument("--scheduler", default="", help="the batch system, where the site is rehearsed on several")
     repository = commands.add_parser("repository", help="the same for the site of a repository of its own")
     repository.add_argument("directory", type=pathlib.Path, help="of the repository")
     for command in (rollout, repository):
@@ -99,7 +100,7 @@ def make_sources(place: pathlib.Path, renew: bool) -> int:
 def obey(given: argparse.Namespace, cluster: Cluster) -> int:
     """Do what the arguments say; the exit code."""
     if given.command == "roll-out":
-        return roll_out(cluster, of_the_checkout(given.site), given.arguments, given.release)
+        return roll_out(cluster, of_the_checkout(given.site, given.scheduler), given.arguments, given.release)
     if given.command == "repository":
         return roll_out(cluster, of_a_repository(given.directory.resolve()), given.arguments, given.release)
     if given.command == "up":

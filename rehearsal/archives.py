@@ -26,6 +26,18 @@ def write_archive(stream: IO[bytes], top: pathlib.Path, names: Iterable[str] | N
             archive.add(str(top / name), arcname=name, recursive=False, filter=_readable)
 
 
+def write_programs(stream: IO[bytes], top: pathlib.Path, there: str) -> None:
+    """Write an installed tree as an archive of root's, with the modes that it has, and without what compilers take.
+
+    Args:
+        stream: where it is written.
+        top: the tree.
+        there: the directory that it is for.
+    """
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        archive.add(str(top), arcname=there.strip("/"), filter=_installed)
+
+
 def archive_of(texts: Mapping[str, str]) -> bytes:
     """An archive of files with these contents, by path."""
     stream = io.BytesIO()
@@ -39,8 +51,17 @@ def archive_of(texts: Mapping[str, str]) -> bytes:
     return stream.getvalue()
 
 
-def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _installed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if entry.name.endswith((".a", ".la")) else _of_root(entry)
+
+
+def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
+    return entry
+
+
+def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    _of_root(entry)
     entry.mode = 0o755 if entry.mode & 0o100 else 0o644
     return entry

@@ -4,21 +4,25 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import shlex
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import distribution, pip_settings, slurm
-from .archives import archive_of
+from . import distribution, pip_settings
+from .archives import archive_of, write_programs
+from .batch_system import BatchSystem
 from .image import ensure_image, recipe_digest
 from .nodes import CONTROL, LOGIN, Names, addresses
 from .podman import Podman
 from .progress import say, told
+from .slurm import Slurm
 from .trouble import TroubleError
 
 LABEL = "torchstack.rehearsal"
@@ -39,11 +43,13 @@ class Cluster:
         podman: how podman is run here.
         names: what its parts are called.
         mounts: paths of this machine that the login node sees read-only, at the same place.
+        system: its batch system; None: Slurm.
     """
 
-    def __init__(self, podman: Podman, names: Names, mounts: Sequence[str] = ()):
+    def __init__(self, podman: Podman, names: Names, mounts: Sequence[str] = (), system: BatchSystem | None = None):
         self.podman = podman
         self.names = names
+        self.system = system or Slurm()
         self.pip = pip_settings.of_this_account()
         self.mounts = sorted({*self.pip.mounts, *mounts})
         self._label = "--label=%s=%s" % (LABEL, names.cluster)
@@ -59,7 +65,7 @@ class Cluster:
         self._refuse_another(there)
         missing = [node for node in self.names.nodes if self.names.container(node) not in there]
         if missing:
-            image = ensure_image(self.podman)
+            image = ensure_image(self.podman, self.system.name)
             with told("Making %s" % ", ".join(missing)):
                 self._networks()
                 self._volume()
@@ -99,8 +105,10 @@ class Cluster:
 
     def digest(self) -> str:
         """A digest of all that the containers are made from."""
-        made_from = [self.names, self.mounts, self.pip.configuration, slurm.configuration(self.names.compute)]
-        return hashlib.sha256(json.dumps([recipe_digest(), devices(), *made_from]).encode()).hexdigest()[:12]
+        laid = [self.system.files(node, self.names.compute) for node in self.names.nodes]
+        made_from = [self.names, self.mounts, self.pip.configuration, laid, str(self.system.programs)]
+        recipe = recipe_digest(self.system.name)
+        return hashlib.sha256(json.dumps([recipe, devices(), *made_from]).encode()).hexdigest()[:12]
 
     def _containers(self) -> dict[str, dict[str, Any]]:
         """What podman knows of this cluster's containers, by name."""
@@ -114,8 +122,9 @@ class Cluster:
         for name, known in there.items():
             if (known["Labels"] or {}).get(DIGEST) != self.digest():
                 raise TroubleError(
-                    "%s is there, and would be made otherwise now: its recipe, number of nodes, mounts or pip's "
-                    "settings have changed. Remove it first, with what was built on it: make rehearse-down" % name
+                    "%s is there, and would be made otherwise now: its recipe, batch system, number of nodes, mounts "
+                    "or pip's settings have changed. Remove it first, with what was built on it: make rehearse-down"
+                    % name
                 )
 
     def _networks(self) -> None:
@@ -160,7 +169,12 @@ class Cluster:
 
     def _configure(self, node: str) -> None:
         """Lay into a stopped node what depends on this machine: at each start, as making it may have been cut off."""
-        files = {"etc/slurm/slurm.conf": slurm.configuration(self.names.compute)}
+        if self.system.programs:
+            with tempfile.TemporaryFile() as stream:
+                write_programs(stream, *self.system.programs)
+                stream.seek(0)
+                self.podman.ask("cp", "-", self.names.container(node) + ":/", source=stream)
+        files = self.system.files(node, self.names.compute)
         # tmpfiles.d(5). A node's devices have the modes of this machine's until then.
         lines = ["z %s %s - - -\n" % item for item in devices().items()]
         files["etc/tmpfiles.d/rehearsal-devices.conf"] = "".join(lines)
@@ -184,7 +198,7 @@ class Cluster:
             ) from trouble
 
     def _wait(self) -> None:
-        """Wait until Slurm has all nodes and its accounting answers.
+        """Wait until the batch system is ready.
 
         Raises:
             TroubleError: it did not in time; with the services that failed.
@@ -192,7 +206,7 @@ class Cluster:
         deadline = time.monotonic() + READY_WITHIN
         if self._ready():
             return
-        with told("Waiting for Slurm and its accounting"):
+        with told("Waiting for %s" % self.system.title):
             while not self._ready():
                 failed = self._failed_services()
                 if failed or time.monotonic() > deadline:
@@ -201,12 +215,7 @@ class Cluster:
 
     def _ready(self) -> bool:
         """Whether every compute node can take a job, and the rollout account may submit one."""
-        answer = self.execute(LOGIN, "sinfo", "--noheader", "--Node", "--partition=compute", "--format=%N %t")
-        fit = {line.split()[0] for line in answer.stdout.decode().splitlines() if line.split()[1] in slurm.FIT}
-        if answer.returncode != 0 or not fit.issuperset(self.names.compute):
-            return False
-        known = self.execute(LOGIN, "sacctmgr", "--noheader", "show", "association", "where", "user=rollout")
-        return known.returncode == 0 and b"staff" in known.stdout
+        return self.system.ready(functools.partial(self.execute, LOGIN), self.names.compute)
 
     def _failed_services(self) -> list[str]:
         """The services that have given up, each with its node."""
@@ -217,8 +226,9 @@ class Cluster:
         return lines
 
     def _why_not(self, failed: list[str]) -> str:
-        state = self.execute(LOGIN, "sinfo", "--Node", "--long")
-        return "Slurm does not come up.\n  %s\n%s\nLook at its services (`%s`), or begin anew: make rehearse-down" % (
+        state = self.execute(LOGIN, *self.system.shows_nodes)
+        return "%s do not come up.\n  %s\n%s\nLook at the services (`%s`), or begin anew: make rehearse-down" % (
+            self.system.title,
             "\n  ".join(failed) or "No service failed within %.0f s." % READY_WITHIN,
             (state.stdout or state.stderr).decode().strip(),
             self.entering(CONTROL) + " -c journalctl",

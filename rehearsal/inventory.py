@@ -57,7 +57,7 @@ def lint(site: Site, arguments: Sequence[str]) -> None:
     named = ["-e", "torchstack_host=" + site.name] if site.name else []
     with told("Looking at the site's data"):
         playbook = str(CHECKOUT / "playbooks" / "lint.yml")
-        done = _ansible(site, "ansible-playbook", *_options([site.own, site.over]), playbook, *named, *arguments)
+        done = _ansible(site, "ansible-playbook", *_options([site.own, *site.over]), playbook, *named, *arguments)
     if done.returncode != 0:
         raise TroubleError(mistakes_of(done.stdout) or (done.stdout + done.stderr).strip())
 

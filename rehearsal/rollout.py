@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from .batch_systems import batch_system_of
 from .checkout import PLACE, make_environment, make_sources, send_checkout, send_files
 from .cluster import Cluster
 from .dress import dress
@@ -45,7 +46,7 @@ def roll_out(cluster: Cluster, site: Site, arguments: Sequence[str], release: st
     """Bring up the cluster, roll out on its login node as the rollout account, and say what was replaced.
 
     Args:
-        cluster: where.
+        cluster: where; its batch system becomes the one that the rehearsal asks for.
         site: the site that is rehearsed.
         arguments: further arguments of ansible-playbook.
         release: the release, by its name or by the path of its file; empty: the one that the site's data name.
@@ -54,9 +55,11 @@ def roll_out(cluster: Cluster, site: Site, arguments: Sequence[str], release: st
         The exit code of ansible-playbook.
     """
     named = ["-e", "torchstack_release=" + release_name(site, release)] if release else []
-    here = variables(site, site.own, site.over)
-    wanted = dress_of(here)
+    here = variables(site, site.own, *site.over)
+    wanted, system = dress_of(here), batch_system_of(here)
+    system.check()
     lint(site, named)
+    cluster = Cluster(cluster.podman, cluster.names, cluster.mounts, system)
     cluster.up()
     if end_rollout(cluster):
         say("-- Ended the rollout that an interrupted `make rehearse` had left; its jobs go on")
@@ -66,12 +69,13 @@ def roll_out(cluster: Cluster, site: Site, arguments: Sequence[str], release: st
         send_files(cluster, site.top, site.place)
     dress(cluster, wanted)
     make_sources(cluster)
-    playbook = ["ansible-playbook", "-i", site.own, "-i", site.over, site.playbook, *named, *arguments]
+    inventories = [word for path in (site.own, *site.over) for word in ("-i", path)]
+    playbook = ["ansible-playbook", *inventories, site.playbook, *named, *arguments]
     say("-- Rolling out: %s" % " ".join(playbook))
     code = _followed(cluster, site.place, playbook)
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    say("\n" + table_of(differences(variables(site, site.own), here), site.own, site.over))
+    say("\n" + table_of(differences(variables(site, site.own), here), site.own, " and ".join(site.over)))
     cluster.tell()
     if code != 0:
         say("\nThe rollout failed (exit code %d); `%s` again goes on where it stopped." % (code, site.again))

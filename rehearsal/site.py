@@ -7,7 +7,9 @@ from __future__ import annotations
 import pathlib
 from typing import NamedTuple
 
+from .batch_systems import NAMES
 from .checkout import CHECKOUT, PLACE
+from .dress_data import nearest
 from .trouble import TroubleError
 
 REPOSITORY = "/shared/home/rollout/site"
@@ -22,8 +24,8 @@ class Site(NamedTuple):
     """the directory that the paths below are relative to"""
     own: str
     """the site's inventory"""
-    over: str
-    """what its rehearsal lays over it"""
+    over: tuple[str, ...]
+    """what its rehearsal lays over it, the last one uppermost"""
     releases: str
     playbook: str
     place: str
@@ -32,11 +34,15 @@ class Site(NamedTuple):
     """the command that rehearses it"""
 
 
-def of_the_checkout(name: str) -> Site:
+def of_the_checkout(name: str, scheduler: str = "") -> Site:
     """Find a site of the checkout.
 
+    Args:
+        name: the site's name.
+        scheduler: the batch system that it is rehearsed on; empty: that of its rehearsal.
+
     Raises:
-        TroubleError: the site has no inventory, no playbook, or no rehearsal.
+        TroubleError: the site has no inventory, no playbook, or no rehearsal on that batch system.
     """
     own, over = "inventories/%s" % name, "inventories/rehearsal/%s" % name
     playbook = "playbooks/%s.yml" % name
@@ -46,9 +52,16 @@ def of_the_checkout(name: str) -> Site:
             raise TroubleError(
                 "Site '%s' cannot be rehearsed, as there is no %s. Sites that can: %s."
                 % (name, path, ", ".join(known)))
+    known = [NAMES[0], *sorted(path.parent.name for path in (CHECKOUT / over).glob("*/hosts.yml"))]
+    if scheduler and scheduler not in known:
+        raise TroubleError(
+            "Site '%s' cannot be rehearsed on SCHEDULER=%s, as there is no %s/%s/hosts.yml%s"
+            % (name, scheduler, over, scheduler, nearest(scheduler, known)))
+    other = scheduler and scheduler != NAMES[0]
+    above = ("%s/%s/hosts.yml" % (over, scheduler),) if other else ()
     return Site(
-        name, CHECKOUT, own + "/hosts.yml", over + "/hosts.yml", own + "/releases", playbook, PLACE,
-        "make rehearse SITE=" + name)
+        name, CHECKOUT, own + "/hosts.yml", (over + "/hosts.yml", *above), own + "/releases", playbook, PLACE,
+        "make rehearse SITE=" + name + (" SCHEDULER=" + scheduler if other else ""))
 
 
 def of_a_repository(top: pathlib.Path) -> Site:
@@ -63,7 +76,7 @@ def of_a_repository(top: pathlib.Path) -> Site:
                 "%s is not the repository of a site that can be rehearsed, as it has no %s. bin/new-site makes one."
                 % (top, path))
     return Site(
-        "", top, "inventory", "rehearsal", "releases", "playbooks/rollout.yml", REPOSITORY, "bin/rehearse %s" % top)
+        "", top, "inventory", ("rehearsal",), "releases", "playbooks/rollout.yml", REPOSITORY, "bin/rehearse %s" % top)
 
 
 def release_name(site: Site, given: str) -> str:

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of the cluster's Slurm on this machine, and whether it is ready."""
+"""The cluster's Slurm: its configuration on this machine, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pathlib
 import string
 from collections.abc import Sequence
 
+from .batch_system import Ask, BatchSystem
+
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "slurm.conf"
 
 LEAST_PROCESSORS = 2
@@ -16,6 +18,27 @@ LEAST_PROCESSORS = 2
 
 FIT = ("idle", "mix", "alloc", "comp", "drain", "drng", "drained", "draining", "resv", "maint", "plnd")
 """States of a node that has answered, in the short form of sinfo(1); what an operator drained on purpose is one."""
+
+
+class Slurm(BatchSystem):
+    """Slurm of the distribution, with accounting."""
+
+    name = "slurm"
+    title = "Slurm and its accounting"
+    shows_nodes = ("sinfo", "--Node", "--long")
+
+    def files(self, node: str, compute: Sequence[str]) -> dict[str, str]:
+        """Give slurm.conf(5), which is the same on all nodes."""
+        return {"etc/slurm/slurm.conf": configuration(compute)}
+
+    def ready(self, ask: Ask, compute: Sequence[str]) -> bool:
+        """Tell whether Slurm has all nodes and its accounting answers."""
+        answer = ask("sinfo", "--noheader", "--Node", "--partition=compute", "--format=%N %t")
+        fit = {line.split()[0] for line in answer.stdout.decode().splitlines() if line.split()[1] in FIT}
+        if answer.returncode != 0 or not fit.issuperset(compute):
+            return False
+        known = ask("sacctmgr", "--noheader", "show", "association", "where", "user=rollout")
+        return known.returncode == 0 and b"staff" in known.stdout
 
 
 def configuration(nodes: Sequence[str]) -> str:

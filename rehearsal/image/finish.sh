@@ -1,5 +1,5 @@
 #!/bin/sh
-# Turn an unpacked system into a node: accounts, services, modules. Runs as root in the image to be.
+# Turn an unpacked system into a node, but for its batch system: accounts, modules. Runs as root in the image to be.
 set -eu
 
 # The same numbers everywhere, as directory services give them; homes are on the shared file system.
@@ -10,12 +10,8 @@ useradd --uid 2002 --gid 2002 --no-create-home --home-dir /shared/home/researche
 mkdir -p /shared
 
 # A checkout's umask does not reach the image.
-chmod 755 /usr/local/bin/rehearsal-* /usr/local/sbin/rehearsal-*
-chown slurm:slurm /etc/slurm/slurmdbd.conf
-chmod 600 /etc/slurm/slurmdbd.conf
+chmod 755 /usr/local/bin/rehearsal-*
 chmod 440 /etc/sudoers.d/rehearsal
-install -d -o slurm -g slurm /var/log/slurm /var/spool/slurmctld
-install -d /var/spool/slurmd
 
 # The package of Environment Modules excludes Lmod's; both can be used side by side.
 cd /tmp
@@ -25,7 +21,6 @@ rm environment-modules_*.deb
 for command in /opt/environment-modules/usr/lib/*/modulecmd.tcl; do ln -s "$command" "${command#/opt/environment-modules}"; done
 apt-get clean
 
-systemctl enable rehearsal-database rehearsal-accounts mariadb slurmdbd slurmctld slurmd munge
 # Nothing here has a console, renews packages, or checks disks.
 systemctl mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
   fstrim.timer getty.target systemd-logind.service

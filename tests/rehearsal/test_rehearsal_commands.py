@@ -79,7 +79,7 @@ def test_an_image_that_cannot_be_made_is_told_with_what_helps(tmp_path, monkeypa
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(TroubleError) as failed:
-        make_image(Podman(), "localhost/none")
+        make_image(Podman(), "localhost/none", "slurm")
     assert complaint in str(failed.value)
     assert remedy in str(failed.value).splitlines()[-1]
 
@@ -139,7 +139,7 @@ def test_a_directory_that_is_no_sites_repository_is_refused_with_what_makes_one(
 
 def test_mistakes_in_the_data_are_said_before_a_node_is_made(tmp_path):
     """The same lint as every rollout's, on this machine, with the rehearsal's data over the site's own."""
-    site = of_the_checkout("local")._replace(over=str(tmp_path / "over"))
+    site = of_the_checkout("local")._replace(over=(str(tmp_path / "over"),))
     (tmp_path / "over" / "group_vars").mkdir(parents=True)
     (tmp_path / "over" / "hosts.yml").write_text("local: {}\n")
     (tmp_path / "over" / "group_vars" / "local.yml").write_text("torchstack_job: {launcher: slurm}\n")

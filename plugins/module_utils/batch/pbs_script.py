@@ -99,7 +99,9 @@ def resource_directives(options: Mapping[str, Any]) -> list[str]:
 def _others(name: str, options: Mapping[str, Any]) -> list[str]:
     return [
         "-r y" if batch_system_requeues(options) else "-r n", "-N " + name, "-S /bin/sh", "-j oe",
-        "-o /dev/null", "-W umask=022",
+        # That of the job's node. Without a host PBS takes it for the submitting host's and sends the output there:
+        # where no copy arrives, the job stays for minutes in state E, with its nodes.
+        "-o localhost:/dev/null", "-W umask=022",
     ]
 
 

@@ -53,6 +53,9 @@ class _Orphans:
     adopted = False
     """Whether it becomes their parent; see :func:`adopt_orphans`."""
 
+    inherited: frozenset[tuple[int, int]] = frozenset()
+    """Children that it had before, by id and start time: what it was before execve(2) has left them."""
+
 
 class Here(NamedTuple):
     """This machine in this boot."""
@@ -188,9 +191,11 @@ def job_processes(
 
     A process belongs to the job when it bears the job's marker, or sits in the session that the job's script leads,
     unless the leader's id now belongs to a process with another start time. Descendants of this very process count too:
-    with :func:`adopt_orphans` none of them can leave.
+    with :func:`adopt_orphans` none of them can leave. Children from before that are somebody else's: in a job of PBS on
+    several nodes pbs_demux is one, without which no further task of the job starts.
     """
     processes = list(own_processes())
+    inherited = {process.pid for process in processes if (process.pid, process.start_time) in _Orphans.inherited}
     parents = {process.pid: process.parent for process in processes}
     stranger = any(process.pid == leader and process.start_time != leader_start for process in processes)
     self_pid = os.getpid()
@@ -198,7 +203,7 @@ def job_processes(
 
     def origin(pid: int) -> int:
         seen = set()
-        while pid in parents and pid not in seen:
+        while pid in parents and pid not in seen and pid not in inherited:
             seen.add(pid)
             pid = parents[pid]
         return pid
@@ -259,8 +264,11 @@ def command_line(pid: int) -> str:
 def adopt_orphans() -> bool:
     """Become the parent of every descendant that loses its own: no double fork leads out of the job.
 
-    False where the kernel or this Python cannot do that; the marker then has to find them.
+    False where the kernel or this Python cannot do that; the marker then has to find them. Whom this process is already
+    the parent of, it leaves alone.
     """
+    children = (process for process in own_processes() if process.parent == os.getpid())
+    _Orphans.inherited = frozenset((child.pid, child.start_time) for child in children)
     try:
         import ctypes
 

@@ -3,10 +3,11 @@
 # settings, where they lie, as MPICH's own parts are found beside it.
 # Wheels: mpich.txt
 prefix=$PLACE/ofi/gnu/12.2
-mkdir -p "$prefix/bin" "$PLACE/gtl/lib" /opt/cray/pals/bin
+mkdir -p "$prefix/bin" "$PLACE/gtl/lib" /opt/cray/pals/bin /opt/cray/pals/libexec
 echo /opt/cray/pals >> "$LAID"
 python3 -m zipfile -e "$WHEELS"/mpich-*.whl wheel
 cp -R wheel/mpich-*.data/data/include wheel/mpich-*.data/data/lib "$prefix"
+install wheel/mpich-*.data/data/bin/mpiexec.hydra wheel/mpich-*.data/data/bin/hydra_pmi_proxy cray/pbs-remote /opt/cray/pals/libexec
 rm -r wheel
 # Its libfabric has a name of its own, as a process may have the stand-in as well, which MPI could not work over.
 find "$prefix/lib" -type f -exec env LC_ALL=C sed -i 's/libfabric[.]so[.]1/libmpifab.so.1/g' {} +

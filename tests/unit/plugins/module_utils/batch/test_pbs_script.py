@@ -28,7 +28,7 @@ def test_everything_that_a_site_says_is_a_directive():
     assert lines[0] == "-l filesystems=home:eagle"
     for line in (
         "-A proj1", "-q gpu", "-l walltime=26:30:00", "-l select=2:ncpus=64:ngpus=4:mem=240gb", "-l place=scatter",
-        "-r y", "-N ts-pytorch-6f1ed002-9c0a11d4", "-j oe", "-o /dev/null", "-W umask=022",
+        "-r y", "-N ts-pytorch-6f1ed002-9c0a11d4", "-j oe", "-o localhost:/dev/null", "-W umask=022",
     ):
         assert line in lines
 

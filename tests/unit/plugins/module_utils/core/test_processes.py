@@ -156,6 +156,29 @@ def test_who_was_given_no_environment_or_has_ended_is_not_waited_for(spawn, monk
     assert not bears_marker(child.pid, NONCE)
 
 
+HEIR = """
+import os, subprocess, sys, time
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.processes import adopt_orphans, job_processes
+adopt_orphans()
+child = subprocess.Popen(["sleep", "60"], env={}, start_new_session=True)
+found = [process.pid for process in job_processes("no-such-nonce", keep=os.getpid())]
+print([pid == child.pid for pid in found], flush=True)
+child.kill()
+"""
+
+
+def test_a_child_that_a_supervisor_has_from_its_batch_system_is_none_of_its_job(spawn):
+    """As pbs_demux, which PBS starts before it becomes the job's program; without it no rank starts on another node."""
+    line = 'sleep 60 & inherited=$!; echo $inherited; exec "$0" -c "$1"'
+    path = os.pathsep.join(path for path in sys.path if path)
+    child = spawn(
+        ["sh", "-c", line, sys.executable, HEIR], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE,
+        text=True)
+    inherited, found = (child.stdout.readline() for _line in range(2))
+    os.kill(int(inherited), signal.SIGKILL)
+    assert found == "[True]\n"
+
+
 def test_a_job_is_found_by_its_session_although_it_cleared_its_environment(spawn):
     child = spawn(["sleep", "60"], env={}, start_new_session=True)
     start_time = read_process(child.pid).start_time

@@ -1,0 +1,3 @@
+# The commands of PBS, as the site's profile has them.
+PATH=/opt/pbs/bin:$PATH
+export PATH
