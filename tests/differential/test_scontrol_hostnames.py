@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 
@@ -64,7 +65,11 @@ def test_s35_a_list_of_hosts_is_that_of_slurm(scontrol):
             mine = hostlist.expand(text)
         except hostlist.HostListError:
             mine = None
-        assert mine == scontrol(text), text
+        theirs = scontrol(text)
+        if theirs is None and re.search(r"\][^\[,\s]", text):
+            # Before 24.11 Slurm knew nothing behind the last bracket.
+            continue
+        assert mine == theirs, text
         refused += mine is None
         if mine and " " not in text:
             assert ranks.first_host(text) == mine[0], text

@@ -31,8 +31,8 @@ def expand(text: str) -> List[str]:
 
     Args:
         text: names with commas or white space between them. A name may have groups of brackets, each with numbers and
-            ranges of numbers; the first number of a range says to how many digits its numbers are padded. Nothing
-            follows the last group.
+            ranges of numbers; the first number of a range says to how many digits its numbers are padded. What follows
+            the last group is the end of each name, as of Slurm 24.11; older ones refuse it.
 
     Returns:
         The names, in Slurm's order, those that are there twice twice; empty for an empty text.
@@ -109,10 +109,8 @@ def _parts(word: str, text: str) -> List[List[str]]:
     *groups, rest = _groups(word)
     if not groups:
         return [[rest[0]]]
-    if rest[0]:
-        raise HostListError("the host list %r has %r after a bracket: Slurm knows nothing there but more brackets" % (
-            text, rest[0]))
-    return [[prefix + number for number in _numbers(ranges, text)] for prefix, ranges in groups]
+    parts = [[prefix + number for number in _numbers(ranges, text)] for prefix, ranges in groups]
+    return [*parts[:-1], [one + rest[0] for one in parts[-1]]]
 
 
 def _groups(word: str) -> List[Tuple[str, str]]:
