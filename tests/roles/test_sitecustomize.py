@@ -84,6 +84,17 @@ def test_a_sitecustomize_of_the_site_still_runs(overlay, tmp_path):
     assert ask(base_python(), overlay, "import sys; print(sys.the_site)", PYTHONPATH=path) == "was here"
 
 
+def test_that_of_a_package_of_the_release_runs_beside_the_one_that_the_interpreter_has(overlay, tmp_path):
+    """Debian's Python has one of its own, which comes before all packages."""
+    packages = overlay / "lib" / MINOR / "site-packages"
+    (packages / "sitecustomize.py").write_text("import sys\nsys.of_the_release = 'as well'\n")
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites" / "sitecustomize.py").write_text("import sys\nsys.the_site = 'was here'\n")
+    path = "%s:%s" % (overlay / "site", tmp_path / "sites")
+    said = ask(base_python(), overlay, "import sys; print(sys.the_site, sys.of_the_release)", PYTHONPATH=path)
+    assert said == "was here as well"
+
+
 def test_an_interpreter_of_another_version_is_left_alone(overlay):
     (overlay / "lib" / MINOR).rename(overlay / "lib" / "python3.1")
     path = ask(base_python(), overlay, "import sys; print(sys.path)")

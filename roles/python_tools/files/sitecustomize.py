@@ -10,12 +10,17 @@ import os
 import site
 import sys
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
-def _add_release():
-    here = os.path.dirname(os.path.abspath(__file__))
-    packages = os.path.join(here, "site-packages")
-    if not os.path.isdir(packages):
-        packages = os.path.join(os.path.dirname(here), "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+
+def _packages():
+    packages = os.path.join(_HERE, "site-packages")
+    if os.path.isdir(packages):
+        return packages
+    return os.path.join(os.path.dirname(_HERE), "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+
+
+def _add_release(packages):
     if packages in sys.path or not os.path.isdir(packages):
         return
     own = set(site.getsitepackages([sys.base_prefix, sys.base_exec_prefix]))
@@ -28,16 +33,16 @@ def _add_release():
         sys.path[:] = rest[: before[0]] + added + rest[before[0] :]
 
 
-def _run_next_sitecustomize():
-    here = os.path.dirname(os.path.abspath(__file__))
-    others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
-    if spec is not None and spec.loader is not None:
-        from importlib import util  # late: it costs every start of the interpreter some milliseconds
+def _run_others(packages):
+    """Run that of the release's packages, and that which would run without the release: Debian's Python has one."""
+    others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) not in (_HERE, packages)]
+    for places in ([packages], others):
+        spec = importlib.machinery.PathFinder.find_spec("sitecustomize", places)
+        if spec is not None and spec.loader is not None:
+            from importlib import util  # late: it costs every start of the interpreter some milliseconds
 
-        module = util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+            spec.loader.exec_module(util.module_from_spec(spec))
 
 
-_add_release()
-_run_next_sitecustomize()
+_add_release(_packages())
+_run_others(_packages())
