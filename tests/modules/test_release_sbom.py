@@ -175,6 +175,36 @@ def test_each_package_has_the_minimum_elements_and_hangs_on_the_release_by_what_
     assert set(by_id(document)) <= reached
 
 
+def test_what_is_compiled_into_a_pytorch_from_source_is_in_it_with_what_its_libraries_need_of_the_system(prefix):
+    resolved = installed_release.make(prefix)
+    records, former = prefix / ".torchstack", "9a3a3b148f6971e85ef7bbcc4590f440dd920aa9"
+    (records / "pytorch.json").write_text(json.dumps({"version": "2.6.0", "build": {
+        # Earlier versions wrote git's letter for the state in front of a commit.
+        "submodules": {"third_party/gloo": COMMIT, "third_party/protobuf": " " + former},
+        "submodule_urls": {"third_party/gloo": "https://github.com/facebookincubator/gloo.git"}}}))
+    system = "/usr/lib/x86_64-linux-gnu/"
+    needed = {"libopenblas.so.0": system + "libopenblas.so.0", "libc.so.6": system + "libc.so.6",
+              "libmpi.so.12": "/opt/mpich/lib/libmpi.so.12", "libc10.so": "base/lib/libc10.so"}
+    torch = "base/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    (records / "verification.json").write_text(json.dumps({"objects": {
+        torch: {"needed": {name: {"path": path, "rule": "RPATH"} for name, path in needed.items()}},
+        "base/bin/other": {"needed": {"libz.so.1": {"path": system + "libz.so.1"}}}}}))
+    resolved["mpi"] = {**resolved["mpi"], "prefix": "/opt/mpich"}
+    document = sbom_file.make_sbom(str(prefix), resolved)
+    found, source = by_id(document), "SPDXRef-Component-pytorch"
+    parts = {name: one for name, one in found.items() if name.startswith("SPDXRef-Part-")}
+    assert sorted(parts) == [
+        "SPDXRef-Part-pytorch-libopenblas.so.0", "SPDXRef-Part-pytorch-third-party-gloo",
+        "SPDXRef-Part-pytorch-third-party-protobuf"]
+    gloo = parts["SPDXRef-Part-pytorch-third-party-gloo"]
+    assert gloo["externalRefs"][0]["referenceLocator"] == "pkg:github/facebookincubator/gloo@" + COMMIT
+    assert gloo["supplier"] == "Organization: facebookincubator"
+    assert former in parts["SPDXRef-Part-pytorch-third-party-protobuf"]["sourceInfo"]
+    assert system + "libopenblas.so.0" in parts["SPDXRef-Part-pytorch-libopenblas.so.0"]["sourceInfo"]
+    assert (source, "CONTAINS", "SPDXRef-Part-pytorch-third-party-gloo") in relations(document)
+    assert (source, "DEPENDS_ON", "SPDXRef-Part-pytorch-libopenblas.so.0") in relations(document)
+
+
 def test_suppliers_are_those_whom_the_metadata_the_channel_and_the_address_name(prefix):
     resolved = installed_release.make(prefix)
     packages = prefix / "base" / "lib" / "python3.11" / "site-packages"

@@ -48,7 +48,8 @@ def test_without_cuda_the_build_is_one_for_cpus():
     assert not {"CUDA_HOME", "USE_NCCL", "NCCL_ROOT"} & set(found["environment"])
     assert found["expected_tree"]["below"] == {}
     assert found["expected_installed"] | {"version": "", "config": {}} == {
-        "version": "", "config": {}, "mpi": True, "nccl": "", "cuda": "", "architectures": []}
+        "version": "", "config": {}, "mpi": True, "gloo": True, "numpy": True, "no_deps": False,
+        "nccl": "", "cuda": "", "architectures": []}
 
 
 def test_what_follows_from_the_rest_of_the_release_file_is_refused():
@@ -84,8 +85,18 @@ def test_each_switch_and_place_that_was_asked_for_has_to_arrive():
     assert found["expected_installed"] == {
         "version": "2.3.1",
         "config": {"USE_CUDNN": "ON", "USE_MPI": "1", "USE_CUDA": "1", "USE_NCCL": "1", "BLAS_INFO": "mkl"},
-        "mpi": True, "nccl": "2.18.3", "cuda": "12.2", "architectures": ["8.0", "9.0"],
+        "mpi": True, "gloo": True, "numpy": True, "no_deps": False,
+        "nccl": "2.18.3", "cuda": "12.2", "architectures": ["8.0", "9.0"],
     }
+
+
+@pytest.mark.parametrize(("given", "gloo", "numpy"), [
+    ({}, True, True), ({"USE_GLOO": "0"}, False, True), ({"USE_DISTRIBUTED": "OFF"}, False, True),
+    ({"USE_NUMPY": "0", "USE_GLOO": "1"}, True, False),
+])
+def test_gloo_and_numpy_have_to_be_there_unless_they_are_switched_off(given, gloo, numpy):
+    found = build(given=given)["expected_installed"]
+    assert (found["gloo"], found["numpy"]) == (gloo, numpy)
 
 
 def test_a_step_says_which_modules_it_loads():
