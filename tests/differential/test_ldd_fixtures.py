@@ -553,5 +553,6 @@ def test_r25_an_auxiliary_library_that_is_missing_is_no_finding_though_ldd_may_l
     assert opens(root) and resolution.problem == ""
     assert edge(resolution, "liba.so.1") == (str(middle), "RUNPATH")
     # What ldd says of a name that the loader does without is not what happens.
-    assert set(ldd(root)[0]) - {"liba.so.1", "libd.so"} == set()
+    named = {name for name in ldd(root)[0] if not os.path.basename(name).startswith("ld-linux")}
+    assert named - {"liba.so.1", "libd.so"} == set()
     assert [one.name for one in resolution.edges if one.path is None] == []

@@ -157,6 +157,9 @@ def test_a_job_that_nothing_starts_says_why(steps, cluster, down, up, options, r
 ], ids=["partition", "account", "walltime", "feature"])
 def test_a_refusal_is_slurms_own_and_leaves_nothing_behind(steps, cluster, options, words, advice):
     count = len(cluster.jobs())
+    asked = cluster.run("sbatch", "--test-only", "--account=wrong", "--partition=members", "--wrap=true", check=False)
+    if "account" in options and asked.returncode == 0:
+        pytest.skip("this Slurm takes any account where it keeps no accounts")
     refused = steps.failure(steps.begin, "echo hi", options=options)
     assert (refused["reason"], refused["failed_step"]) == ("rejected", "submit")
     assert words in refused["msg"]
@@ -173,6 +176,8 @@ def test_a_directory_that_the_node_does_not_have_is_named(steps, cluster, tmp_pa
     os.rename(directory, str(tmp_path / "aside"))
     cluster.run("scontrol", "release", begun["job_id"])
     eventually(lambda: cluster.state_of(begun["job_id"]) == "FAILED", "the end of the job")
+    if os.path.exists(directory):
+        pytest.skip("this Slurm makes the directory of a log")
     os.rename(str(tmp_path / "aside"), directory)
     failed = steps.failure(steps.query)
     assert failed["reason"] == "killed"

@@ -126,6 +126,8 @@ def module(tmp_path, monkeypatch):
         "export CONTAINERROOT={0} RUNSCRIPTS={0}/runscripts\n"
         "gpu-cpu-masks() {{ {0}/bin/gpu-cpu-masks --lscpu {1}/lscpu-p.txt --gpus {1}/nvidia-smi.txt; }}\n".format(
             place, CHECKOUT / "tests" / "fixtures" / "topology" / "a100"))
+    # Of Lmod, which would have a job's shell define its own.
+    monkeypatch.delenv("BASH_ENV", raising=False)
     monkeypatch.setenv("BASH_FUNC_module%%", "() { . " + str(place / "load.sh") + "\n}")
 
 

@@ -294,8 +294,9 @@ def undo_distribution(program: pathlib.Path, library: pathlib.Path) -> None:
     """
     for path in (program, library / "site.py"):
         path.write_bytes(path.read_bytes().replace(b"dist-packages", b"site-packages"))
+    scheme = ("prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'")
     for name, old, new in (
-        ("sysconfig.py", "prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'"),
+        ("sysconfig.py", *scheme), ("sysconfig/__init__.py", *scheme),
         ("distutils/command/install.py", 'select_scheme("unix_local")', 'select_scheme("unix_prefix")'),
     ):
         path = library / name
