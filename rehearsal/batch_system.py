@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
-Ask = Callable[..., "subprocess.CompletedProcess[bytes]"]
+Ask = Callable[..., subprocess.CompletedProcess[bytes]]
 """Runs a command, given as words, on the login node as root."""
 
 
