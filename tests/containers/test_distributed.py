@@ -137,7 +137,7 @@ def ranks(cluster, stack, tmp_path):
 
 
 def caches_go(ranks):
-    """Wait for them, unless the step's end took what serves the image to the ranks, so that nothing could be removed."""
+    """Wait for them, unless what serves the image ended with the step, so that nothing could be removed."""
     if "Bus error" in ranks.log.read_text():
         pytest.skip("this Slurm ends squashfuse with its step, which Apptainer needs without its set-uid part")
     eventually(lambda: not list(ranks.temporary.iterdir()), "the caches are gone")
