@@ -10,7 +10,7 @@ import os
 from typing import Any, Mapping
 
 from ..core.errors import StackError
-from ..core.files import write_atomic
+from ..core.files import read_bytes, write_atomic
 from ..core.lenient_json import mapping, moment, text
 from . import spdx
 from .installed import installed
@@ -44,10 +44,7 @@ def as_bytes(document: Mapping[str, Any]) -> bytes:
 def read_current(path: str) -> bytes | None:
     """Read the document that is there; None where nothing is. Raises StackError: it cannot be read."""
     try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
+        return read_bytes(path)
     except OSError as error:
         raise _refused(path, error) from error
 
