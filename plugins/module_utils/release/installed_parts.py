@@ -31,11 +31,12 @@ def parts(build: Mapping[str, Any], components: list[dict[str, Any]]) -> list[di
     if not made:
         return []
     urls = mapping(made.get("submodule_urls"))
-    # In records of earlier versions git's letter for the state stands before the commit.
+    # In records of earlier versions git's letter for the state, a blank, stands before the commit.
+    commits = {path: text(commit).strip() for path, commit in sorted(mapping(made.get("submodules")).items())}
     sources = [
-        {"key": "pytorch/" + path, "name": os.path.basename(path), "kind": "git", "version": text(commit)[-40:][:12],
-         "commit": text(commit)[-40:], "url": without_credentials(text(urls.get(path)))}
-        for path, commit in sorted(mapping(made.get("submodules")).items()) if text(commit)]
+        {"key": "pytorch/" + path, "name": os.path.basename(path), "kind": "git", "version": commit[:12],
+         "commit": commit, "url": without_credentials(text(urls.get(path)))}
+        for path, commit in commits.items() if commit]
     return sources + _system_libraries(mapping(build.get("verification")), components)
 
 

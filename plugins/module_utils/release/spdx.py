@@ -174,15 +174,12 @@ def _components(made: _Document, installed: Mapping[str, Any]) -> dict[str, str]
 def _parts(made: _Document, installed: Mapping[str, Any], source: str) -> None:
     """Add what a PyTorch from source has of others; ``source`` is the identifier of its source."""
     for one in installed["parts"]:
+        purpose, how = ("LIBRARY", "DEPENDS_ON") if one["kind"] in OF_THE_SITE else ("SOURCE", "CONTAINS")
         own = made.package(
             ("Part", one["key"]), one["name"], one["version"], supplier=suppliers.of_address(one.get("url", "")),
             downloadLocation=package_urls.location(one.get("url", ""), one.get("commit", "")),
-            purl=package_urls.source(one) if one["kind"] == "git" else "",
-            primaryPackagePurpose="LIBRARY" if one["kind"] in OF_THE_SITE else "SOURCE", sourceInfo=_origin(one))
-        if one["kind"] in OF_THE_SITE:
-            made.relate(source, "DEPENDS_ON", own)
-        else:
-            made.relate(source, "CONTAINS", own)
+            purl=package_urls.source(one), primaryPackagePurpose=purpose, sourceInfo=_origin(one))
+        made.relate(source, how, own)
 
 
 def _short(one: Mapping[str, Any]) -> str:
