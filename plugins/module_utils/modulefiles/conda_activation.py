@@ -46,20 +46,21 @@ class Work(NamedTuple):
         return list(dict.fromkeys(name for name, _entry, _front in self.added))
 
 
+SCRIPTS: Mapping[str, Mapping[str, Callable[[Work], Iterator[str]]]] = {
+    # What gives values back comes first: an interrupted run leaves nothing that would stay set.
+    "deactivate.d": {"sh": sh.deactivate, "csh": csh.deactivate, "fish": fish.deactivate},
+    "activate.d": {"sh": sh.activate, "csh": csh.activate, "fish": fish.activate},
+}
+"""What writes the lines of a script, by its directory and its ending."""
+
+
 def scripts(description: Mapping, prefix: str) -> dict[str, str]:
     """Return the scripts for a conda prefix, by their paths below its ``etc/conda``."""
     work = work_of(description, prefix)
-    shells: tuple[tuple[str, Callable[[Work], Iterator[str]], Callable[[Work], Iterator[str]]], ...] = (
-        ("sh", sh.activate, sh.deactivate), ("csh", csh.activate, csh.deactivate),
-        ("fish", fish.activate, fish.deactivate))
-    found = {}
-    # What gives values back comes first: an interrupted run leaves nothing that would stay set.
-    for directory, index in (("deactivate.d", 2), ("activate.d", 1)):
-        for shell in shells:
-            head = "# What the module %s sets, for those who activate %s with conda." % (work.module, prefix)
-            lines = [head, *shell[index](work)]  # type: ignore[operator]
-            found["%s/%s.%s" % (directory, NAME, shell[0])] = "\n".join(lines) + "\n"
-    return found
+    head = "# What the module %s sets, for those who activate %s with conda." % (work.module, prefix)
+    return {
+        "%s/%s.%s" % (directory, NAME, suffix): "\n".join([head, *lines_of(work)]) + "\n"
+        for directory, shells in SCRIPTS.items() for suffix, lines_of in shells.items()}
 
 
 def work_of(description: Mapping, prefix: str) -> Work:
