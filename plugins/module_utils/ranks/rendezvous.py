@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import datetime
+import fcntl
 import functools
 import importlib
 import json
 import os
+import stat
 import sys
+import termios
+import time
 from typing import Any, Callable, Mapping, NoReturn, Sequence
 
 from .errors import RankError
@@ -108,12 +113,35 @@ class Rendezvous:
         return self.store
 
 
+PATIENCE_TO_BE_READ = 10.0
+"""Seconds that a launcher may take to read what a rank wrote before it was to end."""
+
+
+def wait_until_read(descriptor: int, limit: float) -> None:
+    """Wait until nothing that was written to a pipe is left in it, for ``limit`` seconds at most.
+
+    MPICH's process manager takes an abort before the output that came with it, which is then lost. On anything but a
+    pipe it returns at once.
+    """
+    ended = time.monotonic() + limit
+    unread = array.array("i", [0])
+    # A socket and a terminal count what came from the other end.
+    with contextlib.suppress(OSError):
+        while stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < ended:
+            fcntl.ioctl(descriptor, termios.FIONREAD, unread)
+            if not unread[0]:
+                return
+            time.sleep(0.01)
+
+
 def abort(code: int) -> NoReturn:
     """End this rank at once, and with it those that wait for it in MPI.
 
     Many launchers end them all when one leaves without MPI_Finalize; srun does so only where the site has set
     KillOnBadExit (slurm.conf(5)).
     """
+    for descriptor in (1, 2):
+        wait_until_read(descriptor, PATIENCE_TO_BE_READ)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
         mpi.COMM_WORLD.Abort(code)

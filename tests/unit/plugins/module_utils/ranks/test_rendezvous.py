@@ -127,3 +127,25 @@ def test_a_rank_that_leaves_ends_those_that_wait_for_it_in_mpi_whatever_the_laun
     monkeypatch.setattr(os, "_exit", lambda code: done.append("exit %d" % code))
     functools.partial(rendezvous.abort, 3)()
     assert done == said
+
+
+def test_a_rank_that_aborts_waits_until_its_launcher_has_read_what_it_wrote():
+    reading, writing = os.pipe()
+    os.write(writing, b"MemoryError")
+    told = []
+    threading.Timer(0.3, lambda: told.append(os.read(reading, 100))).start()
+    rendezvous.wait_until_read(writing, 60)
+    assert told == [b"MemoryError"]
+    os.write(writing, b"MemoryError")
+    rendezvous.wait_until_read(writing, 0.1)
+    assert os.read(reading, 100) == b"MemoryError"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_rank_that_aborts_does_not_wait_for_a_file_or_a_closed_descriptor(tmp_path):
+    descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY)
+    os.write(descriptor, b"MemoryError")
+    rendezvous.wait_until_read(descriptor, float("inf"))
+    os.close(descriptor)
+    rendezvous.wait_until_read(descriptor, float("inf"))
