@@ -132,3 +132,45 @@ def test_a_package_for_gpus_is_solved_where_the_release_file_says_that_its_nodes
     place.file.write_text(place.file.read_text() + "  virtual_packages: {__cuda: '12.4'}\n")
     code, said = place.run(**without)
     assert code == 0 and place.versions() == {"toygpu": "1.0.0"}, said
+
+
+OTHER = "linux-aarch64" if conda_channel.SUBDIR == "linux-64" else "linux-64"
+MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+
+
+@pytest.fixture()
+def site(place):
+    """A site whose nodes have another processor than this machine, and a package for either."""
+    directory = place.file.parent / "releases"
+    directory.mkdir()
+    (directory.parent / "hosts.yml").write_text(
+        "all:\n  hosts: {node: }\n  vars: {release_expect: {machine: %s}}\n" % MACHINES[OTHER])
+    for subdir, version in ((OTHER, "1.0.0"), (conda_channel.SUBDIR, "2.0.0")):
+        place.channel.add("toydata", version, {"share/toydata": version + "\n"}, subdir=subdir)
+    (place.channel.directory / "noarch").joinpath("toydata-1.0.0-0.conda").unlink()
+    place.channel.index()
+    return Place(directory, place.channel)
+
+
+def test_a_site_whose_nodes_have_another_processor_gets_its_packages(site):
+    code, said = site.run()
+    assert code == 0 and "Solving one/conda-packages.txt for %s ..." % OTHER in said, said
+    assert site.versions() == {"toydata": "1.0.0", "toyuser": "1.0.0"}
+    assert "/%s/toydata-1.0.0-0.conda#" % OTHER in site.lock.read_text()
+    assert site.run("--check")[0] == 0
+
+
+def test_such_a_node_has_neither_the_processor_nor_the_gpus_of_this_machine(site):
+    for name, needed in (("fast", "__archspec 1 %s*" % MACHINES[conda_channel.SUBDIR]), ("gpu", "__cuda")):
+        site.channel.add(name, "1.0.0", {}, (needed,), subdir=OTHER)
+        site.channel.index()
+        site.asked.write_text(name + "\n")
+        code, said = site.run(CONDA_OVERRIDE_CUDA="12.4")
+        assert code == 2 and "'base.lock' cannot be solved: " in said and not site.lock.exists(), said
+
+
+def test_a_processor_that_conda_does_not_know_is_told(site):
+    hosts = site.file.parents[1] / "hosts.yml"
+    hosts.write_text(hosts.read_text().replace(MACHINES[OTHER], "riscv64"))
+    code, said = site.run()
+    assert code == 2 and "'base.lock' cannot be solved: conda has no platform for the processor riscv64." in said, said

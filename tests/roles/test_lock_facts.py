@@ -197,7 +197,8 @@ def test_the_checksum_of_an_image_is_read_where_the_site_has_it_and_then_stays(c
 
 @pytest.mark.parametrize(("change", "options", "said"), [
     (lambda place: place.image.unlink(), [], "x.sif cannot be read on this machine (No such file or directory); run"),
-    (lambda place: place.file.parents[1].joinpath("hosts.yml").unlink(), [], "would say where the site's images are;"),
+    (lambda place: place.file.parents[1].joinpath("hosts.yml").unlink(), [],
+     "hosts.yml that has the site's data; name the directory"),
     (lambda place: place.file.parents[1].joinpath("hosts.yml").write_text("a:\n  hosts: {b: }\n"), [],
      "the site names no torchstack_images; name the directory of its images by --images."),
     (lambda place: None, ["--images", "/nowhere"], "as /nowhere/x.sif cannot be read on this machine"),

@@ -134,9 +134,10 @@ class Channel:
         subprocess.run([sys.executable, "-c", INDEX, str(self.directory)], check=True)
 
     def add(
-        self, name: str, version: str, files: dict[str, str], depends: tuple[str, ...] = (), build: str = "0"
+        self, name: str, version: str, files: dict[str, str], depends: tuple[str, ...] = (), build: str = "0",
+        subdir: str = "noarch",
     ) -> pathlib.Path:
-        """Make a package of text files that fits every platform; ``@PREFIX@`` in them becomes the prefix.
+        """Make a package of text files, by default for every platform; ``@PREFIX@`` in them becomes the prefix.
 
         The caller indexes.
         """
@@ -146,7 +147,8 @@ class Channel:
                 placeholder=PLACEHOLDER if "@PREFIX@" in text else "",
             ) for path, text in files.items()
         ]
-        return self.write(name, version, build, entries, depends, "generic")
+        noarch = "generic" if subdir == "noarch" else ""
+        return self.write(name, version, build, entries, depends, noarch, subdir=subdir)
 
     def add_stage(self, name: str, version: str, build: str, stage: pathlib.Path, depends: tuple[str, ...] = ()
                   ) -> pathlib.Path:
@@ -165,10 +167,10 @@ class Channel:
 
     def write(
         self, name: str, version: str, build: str, entries: list[Entry], depends: tuple[str, ...] = (),
-        noarch: str = "", more: dict[str, object] | None = None,
+        noarch: str = "", more: dict[str, object] | None = None, subdir: str = SUBDIR,
     ) -> pathlib.Path:
         """Write a package as conda-build lays it out: its description below info/, then its files."""
-        subdir = "noarch" if noarch else SUBDIR
+        subdir = "noarch" if noarch else subdir
         index = {
             "name": name, "version": version, "build": build, "build_number": 0, "depends": list(depends),
             "license": "Apache-2.0", "subdir": subdir, "timestamp": TIME * 1000,

@@ -16,6 +16,7 @@ from ..core.errors import StackError
 from .package import Package, package_of_url
 
 MARK = "@EXPLICIT"
+NOARCH = "noarch"
 _SHA256 = re.compile(r"^(?:sha256:)?([0-9a-fA-F]{64})$")
 
 
@@ -50,6 +51,16 @@ def parse(text: str, path: str) -> list[Package]:
     if not packages:
         raise StackError("The lock %s lists no package." % path, "read the lock", "Check the file.", path)
     return list(packages.values())
+
+
+def check_platform(packages: Iterable[Package], platform: str, path: str) -> None:
+    """Refuse packages for machines of another kind."""
+    for package in packages:
+        if package.subdir not in (platform, NOARCH):
+            message = "The lock %s is for %s, as its %s is, and this machine is %s." % (
+                path, package.subdir, package.name, platform)
+            remedy = "Lock it for this platform: the site's data say which its nodes have, as release_expect.machine."
+            raise StackError(message, "read the lock", remedy, path)
 
 
 def render(packages: Iterable[Package], platform: str) -> str:

@@ -95,10 +95,11 @@ class Session:
             self.records = self._run(errors.SOLVE, lambda: rattler.solve(
                 sources=[replace_start(url, mirrors) for url in channels], specs=specs,
                 platforms=[platform, "noarch"], gateway=gateway, locked_packages=installed,
-                virtual_packages=self._virtual_packages(virtual_packages), channel_priority=priority,
+                virtual_packages=self._virtual_packages(virtual_packages, platform), channel_priority=priority,
             ))
         elif lockfile.is_explicit(lock):
             wanted = lockfile.parse(lock, lock_path)
+            lockfile.check_platform(wanted, platform, lock_path)
             self.records = self._run(errors.CHANNEL, lambda: self._listed(wanted, platform, gateway, mirrors))
         else:
             self.records = self._locked(lock_path, platform)
@@ -155,10 +156,12 @@ class Session:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".json"))
         return [self.rattler.PrefixRecord.from_path(os.path.join(directory, name)) for name in names]
 
-    def _virtual_packages(self, overrides: dict[str, str]) -> list[Any]:
+    def _virtual_packages(self, overrides: dict[str, str], platform: str) -> list[Any]:
+        """Return what this machine has but for the overrides; another platform has not its processor or its GPUs."""
         rattler = self.rattler
         found = [one.into_generic() for one in rattler.VirtualPackage.detect()]
-        found = [one for one in found if one.name.normalized not in overrides]
+        others = () if platform == request.this_platform() else ("__archspec", "__cuda")
+        found = [one for one in found if one.name.normalized not in (*overrides, *others)]
         for name, version in sorted(overrides.items()):
             if version:
                 parts = (rattler.PackageName(name), rattler.Version(version), rattler.package.BuildString("0"))

@@ -122,8 +122,12 @@ def build_request(params: Mapping, lock: str) -> Request:
 
 def this_platform() -> str:
     """Return conda's name of this machine's platform."""
+    return platform_of(os.uname().machine)
+
+
+def platform_of(machine: str) -> str:
+    """Return conda's name of a machine's platform, by what ``uname -m`` says there."""
     names = {"x86_64": "linux-64", "aarch64": "linux-aarch64", "ppc64le": "linux-ppc64le"}
-    machine = os.uname().machine
     if machine not in names:
         raise StackError("conda has no platform for the processor %s." % machine, "check the options", "Set platform.")
     return names[machine]

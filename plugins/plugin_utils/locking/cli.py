@@ -156,9 +156,10 @@ def renew(
         for name in left:
             print("  left out: %s, as %s" % (name, group.strange))
     if conda.PATH in {*release.asked} - release.inherited and not (only and not conda.PATH.startswith(tuple(only))):
-        print("Solving %s ..." % release.lock_files[conda.PATH], flush=True)
+        platform = conda.platform_of(release.path)
+        print("Solving %s for %s ..." % (release.lock_files[conda.PATH], platform), flush=True)
         after[conda.PATH] = conda.solve(
-            release.content, release.asked[conda.PATH], before[conda.PATH], upgrade, upgrade_all)
+            release.content, release.asked[conda.PATH], before[conda.PATH], upgrade, upgrade_all, platform)
     left_alone = dict.fromkeys(sorted(release.inherited), "the release that this one extends has it")
     for path, reason in {**groups.left_alone(release.content), **left_alone}.items():
         if path in after and path == conda.PATH:

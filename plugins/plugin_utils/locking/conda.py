@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pathlib
 import tempfile
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -16,10 +17,14 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.rattler_wor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
 
+from . import site_data
 from .moving import LockError
 
 PATH = ".".join(locks.OF_CONDA)
 """The key of the lock."""
+
+MACHINE = "(release_expect | default({})).machine | default('')"
+"""What the site's nodes call themselves, in its data; empty where it says nothing of it."""
 
 CHANNELS = "TORCHSTACK_CONDA_CHANNELS"
 """A variable with the channels of a site whose release files name none."""
@@ -29,12 +34,11 @@ class Solver(Session):
     """Solves for specs, with packages that stay where they can."""
 
     def lock(
-        self, channels: list[str], specs: list[str], kept: str, virtual_packages: dict[str, str], priority: str,
-        cache: str,
+        self, channels: list[str], specs: list[str], kept: str, platform: str, virtual_packages: dict[str, str],
+        priority: str, cache: str,
     ) -> str:
         """Return the explicit list; ``kept`` is one of what need not change."""
         self.load()
-        platform = request.this_platform()
         gateway = self.rattler.Gateway(cache_dir=cache)
         locked = []
         for package in lockfile.parse(kept, PATH) if lockfile.is_explicit(kept) else ():
@@ -45,7 +49,7 @@ class Solver(Session):
         priorities = self.rattler.ChannelPriority
         found = self._run(errors.SOLVE, lambda: self.rattler.solve(
             sources=channels, specs=specs, platforms=[platform, "noarch"], gateway=gateway, locked_packages=locked,
-            virtual_packages=self._virtual_packages(virtual_packages),
+            virtual_packages=self._virtual_packages(virtual_packages, platform),
             channel_priority=priorities.Disabled if priority == "disabled" else priorities.Strict))
         return lockfile.render([package_of(record) for record in found], platform)
 
@@ -56,7 +60,25 @@ def specs_of(asked: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def solve(content: Mapping[str, Any], asked: str, before: str, upgrade: Sequence[str], upgrade_all: bool) -> str:
+def platform_of(release: pathlib.Path) -> str:
+    """Return conda's name of the platform of the site's nodes; this machine's where its data does not say.
+
+    Raises LockError: conda has no packages for such nodes.
+    """
+    try:
+        machine = str(site_data.ask(release, MACHINE))
+    except site_data.UnknownError as error:
+        machine = ""
+        print("Solving for this machine, as %s." % error, flush=True)
+    try:
+        return request.platform_of(machine) if machine else request.this_platform()
+    except StackError as error:
+        raise LockError("'%s' cannot be solved: %s" % (PATH, error.message)) from error
+
+
+def solve(
+    content: Mapping[str, Any], asked: str, before: str, upgrade: Sequence[str], upgrade_all: bool, platform: str
+) -> str:
     """Solve for a conda base. What was locked before stays where it can, but for what is to be renewed.
 
     Args:
@@ -65,6 +87,7 @@ def solve(content: Mapping[str, Any], asked: str, before: str, upgrade: Sequence
         before: the lock as it is; empty for a new one.
         upgrade: the packages that need not stay.
         upgrade_all: whether none has to stay.
+        platform: conda's name of the platform of the nodes.
 
     Raises LockError: it cannot be solved; one sentence.
     """
@@ -73,14 +96,14 @@ def solve(content: Mapping[str, Any], asked: str, before: str, upgrade: Sequence
     if not channels:
         raise LockError("'%s' cannot be solved, as no channel is named: give base.channels, or %s." % (PATH, CHANNELS))
     kept = "" if upgrade_all or not lockfile.is_explicit(before) else lockfile.render(
-        [one for one in lockfile.parse(before, PATH) if one.name not in upgrade], request.this_platform())
+        [one for one in lockfile.parse(before, PATH) if one.name not in upgrade], platform)
     try:
         urls = [url for channel in channels for url in request.channel_urls(channel)]
         request.check_licence(urls, bool(base.get("accept_defaults_licence")))
         virtual = {name: str(version) for name, version in (base.get("virtual_packages") or {}).items()}
         with tempfile.TemporaryDirectory(prefix="torchstack-lock-") as cache, Worker(_prepare) as worker:
             return str(worker.call(
-                "lock", channels=urls, specs=specs, kept=kept, virtual_packages=virtual,
+                "lock", channels=urls, specs=specs, kept=kept, platform=platform, virtual_packages=virtual,
                 priority=str(base.get("channel_priority") or "strict"), cache=cache))
     except StackError as error:
         if error.details.get("requirement"):

@@ -10,7 +10,8 @@ import pathlib
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.digests import sha256_of, text_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.container import checksum
 from ansible_collections.hpcml.torchstack.plugins.module_utils.preflight.container_image import SUMS
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import places, playbook
+
+from . import site_data
 
 VARIABLE = "torchstack_images"
 PARTS = 10
@@ -56,14 +57,10 @@ def digest_of(release: pathlib.Path, name: str, given: pathlib.Path | None) -> s
 
 def _central(release: pathlib.Path) -> pathlib.Path:
     """Ask the site's inventory for its central place of images. Raises OptionalError: it does not say."""
-    hosts = release.resolve().parents[1] / "hosts.yml"
-    if not hosts.is_file():
-        raise OptionalError("there is no %s that would say where the site's images are; name their directory by "
-                            "--images" % hosts)
     try:
-        found = playbook.ask(places.find_workspace(hosts.parent), "all[0]", "%s | default('')" % VARIABLE, hosts)
-    except places.CommandError as error:
-        raise OptionalError(str(error).rstrip(".")) from error
+        found = site_data.ask(release, "%s | default('')" % VARIABLE)
+    except site_data.UnknownError as error:
+        raise OptionalError("%s; name the directory of its images by --images" % error) from error
     if not found:
         raise OptionalError("the site names no %s; name the directory of its images by --images" % VARIABLE)
     return pathlib.Path(str(found))

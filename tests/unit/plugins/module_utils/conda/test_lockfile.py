@@ -5,7 +5,12 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.lockfile import is_explicit, parse, render
+from ansible_collections.hpcml.torchstack.plugins.module_utils.conda.lockfile import (
+    check_platform,
+    is_explicit,
+    parse,
+    render,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 
 URL = "https://conda.anaconda.org/conda-forge/noarch/pip-24.3-pyh_0.conda"
@@ -50,3 +55,10 @@ def test_a_package_twice_and_an_empty_list_are_refused():
 
 def test_other_locks_are_not_taken_for_explicit_lists():
     assert not is_explicit("version: 6\nenvironments:\n")
+
+
+def test_a_lock_for_another_kind_of_machine_is_refused_by_the_package_that_says_so():
+    packages = parse("@EXPLICIT\n%s#%s\n%s#%s\n" % (URL, DIGEST, OTHER, DIGEST), "base.lock")
+    check_platform(packages, "linux-64", "base.lock")
+    with pytest.raises(StackError, match=r"^The lock base\.lock is for linux-64, as its python is"):
+        check_platform(packages, "linux-aarch64", "base.lock")

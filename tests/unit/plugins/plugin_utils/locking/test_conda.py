@@ -21,7 +21,7 @@ def test_without_py_rattler_one_sentence_says_what_to_install(monkeypatch):
     content = {"base": {"channels": ["file:///nowhere"]}}
     with pytest.raises(LockError, match=r"^'base.lock' is solved by py-rattler, which is not there: install it where "
                        r"bin/lock runs, as with \"pip install 'py-rattler>=0.28'\"\.$"):
-        conda.solve(content, "python\n", "", [], False)
+        conda.solve(content, "python\n", "", [], False, "linux-64")
 
 
 def test_a_difference_is_told_by_package():
