@@ -6,66 +6,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
 import subprocess
-import sys
 
 import pytest
-import yaml
+from support.freezable_release import NAME, Release
 
 PHASES = ("begin", "drop", "bytecode", "logs", "sbom", "permissions", "record")
 
 
-NAME = "2026-11-20"
-
-
-class Release:
-    """A small release, and a copy of its root for each phase after which its freeze stops."""
-
-    def __init__(self, top, environment):
-        self.top, self.environment = top, environment
-        self.root = top / "root"
-        self.make()
-
-    def make(self):
-        packages = self.root / NAME / "base" / "lib" / "python3" / "site-packages"
-        packages.mkdir(parents=True)
-        (packages / "good.py").write_text("ANSWER = 42\n")
-        (packages / "template.py").write_text("class {{ name }}: pass\n")
-        (self.root / NAME / "src").mkdir()
-        (self.root / NAME / "src" / "big.c").write_text("int a;\n")
-        step = self.root / NAME / ".torchstack" / "steps" / "base"
-        step.mkdir(parents=True)
-        (step / "stamp.json").write_text('{"nonce": "1", "digest": "d"}')
-        (step / "log").write_text("a log\n")
-        (self.root / ".torchstack" / NAME).mkdir(parents=True)
-        resolved = {"release": NAME, "site": "mysite", "digest": "d", "python": {"executable": sys.executable}}
-        (self.root / NAME / ".torchstack" / "release.yml").write_text(yaml.safe_dump(resolved))
-
-    def stopped(self, phase):
-        """The root as it was after a phase."""
-        return self.top / ("stopped-after-" + phase)
-
-    def play(self, tasks):
-        """Run tasks; the console."""
-        playbook = self.top / "play.yml"
-        playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
-        command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", "localhost,", "-c", "local"]
-        process = subprocess.run(
-            [*command, str(playbook)], env=dict(self.environment, PYTHONUNBUFFERED="1"),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )
-        assert process.returncode == 0, process.stdout[-6000:]
-        return process.stdout
-
-    def role(self, root, name, **what):
-        """The task that runs a role, or a part of it, on the release in a root."""
-        of_release = {
-            "torchstack_root": str(root), "torchstack_release": NAME, "torchstack_site": "mysite",
-            "release_file": "/nonexistent", "torchstack_required_bytes": 0, "torchstack_required_inodes": 0,
-        }
-        return {"ansible.builtin.include_role": {"name": "hpcml.torchstack." + name, **what}, "vars": of_release}
+def stopped(release, phase):
+    """The root as it was after a phase."""
+    return release.top / ("stopped-after-" + phase)
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +26,16 @@ def completed(tmp_path_factory, ansible_environment):
     release = Release(tmp_path_factory.mktemp("freeze"), ansible_environment)
     stopping = [release.role(release.root, "release", tasks_from="context")]
     for phase in PHASES:
-        copy = {"argv": ["cp", "-a", str(release.root), str(release.stopped(phase))]}
+        copy = {"argv": ["cp", "-a", str(release.root), str(stopped(release, phase))]}
         stopping += [release.role(release.root, "freeze", tasks_from=phase), {"ansible.builtin.command": copy}]
     release.play(stopping)
     for phase in PHASES[:-1]:
         # The marker is the phase's only trace where nothing else was done.
-        assert (release.stopped(phase) / ".torchstack" / NAME / "freezing.json").exists()
+        assert (stopped(release, phase) / ".torchstack" / NAME / "freezing.json").exists()
     completing = []
     for phase in PHASES:
-        completing.append(release.role(release.stopped(phase), "release", tasks_from="context"))
-        completing.append(release.role(release.stopped(phase), "freeze"))
+        completing.append(release.role(stopped(release, phase), "release", tasks_from="context"))
+        completing.append(release.role(stopped(release, phase), "freeze"))
     release.play(completing)
     yield release
     subprocess.run(["chmod", "-R", "u+w", str(release.top)], check=True)
@@ -91,7 +43,7 @@ def completed(tmp_path_factory, ansible_environment):
 
 @pytest.fixture(params=PHASES)
 def release(completed, request):
-    return completed.stopped(request.param) / NAME
+    return stopped(completed, request.param) / NAME
 
 
 def test_an_interrupted_freeze_is_completed(release):
