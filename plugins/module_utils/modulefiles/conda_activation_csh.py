@@ -8,13 +8,11 @@ An undefined variable ends a script; within backquotes double quotes end the out
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator
+from typing import Iterator
 
 from .conda_activation_sh import still_loaded
+from .conda_activation_work import Work
 from .description import parse_value
-
-if TYPE_CHECKING:
-    from .conda_activation import Work
 
 _ENTRY = "__TORCHSTACK_ENTRY"
 _HAS = "awk -v c=: -v n=%s -v e=" + _ENTRY + " 'BEGIN { print (index(c ENVIRON[n] c, c ENVIRON[e] c) > 0) }'"

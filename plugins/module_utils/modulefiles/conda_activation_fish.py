@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator
+from typing import Iterator
 
 from .conda_activation_sh import still_loaded
+from .conda_activation_work import Work
 from .description import parse_value
-
-if TYPE_CHECKING:
-    from .conda_activation import Work
 
 _ADD = r"""
     function __torchstack_add --argument-names name entry where

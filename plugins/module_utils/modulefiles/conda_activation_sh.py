@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator
+from typing import Iterator
 
+from .conda_activation_work import Work
 from .description import parse_value
-
-if TYPE_CHECKING:
-    from .conda_activation import Work
 
 _KEEP = r"""
     __torchstack_keep() {
