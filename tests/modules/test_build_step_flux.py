@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.batch import commands
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import processes
 from support import flux_instance
+from support.batch_histories import exclusive, lines_of
 from support.polling import eventually
 
 MAKEFILE = """
@@ -55,10 +56,6 @@ def kill(process):
     """Kill a controller, and nothing that it has started."""
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def lines_of(path):
-    return path.read_text().split() if path.exists() else []
 
 
 def jobs_of(flux, steps, name="s"):
@@ -238,7 +235,7 @@ def test_a_job_that_was_cancelled_by_its_user_is_resumed_with_its_objects(flux, 
 def test_a_step_beyond_its_walltime_says_so_and_goes_on_where_the_site_says_that(flux, steps, tmp_path):
     for name in ("over", "again"):
         (tmp_path / name).mkdir()
-    scripts = {name: flux_instance.EXCLUSIVE.format(root=tmp_path / name) for name in ("over", "again")}
+    scripts = {name: exclusive("flux", tmp_path / name) for name in ("over", "again")}
     limit = {"walltime": "00:00:08"}
     steps.begin(scripts["over"], "over", limit)
     steps.begin(scripts["again"], "again", {**limit, "requeue": 3, "requeue_on": ["time_limit"]})

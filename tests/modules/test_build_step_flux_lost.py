@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from support import flux_instance
+from support.batch_histories import exclusive, lines_of
 from support.polling import eventually
 
 
@@ -21,10 +22,6 @@ def some_steps(flux, tmp_path, monkeypatch):
         yield steps
 
 
-def lines_of(path):
-    return path.read_text().split() if path.exists() else []
-
-
 def test_a_node_that_is_lost_ends_a_build_or_moves_it(flux, steps, tmp_path):
     def starts_of(name):
         return lines_of(tmp_path / name / "starts")
@@ -32,7 +29,7 @@ def test_a_node_that_is_lost_ends_a_build_or_moves_it(flux, steps, tmp_path):
     names = ("moved", "broken")
     for name in names:
         (tmp_path / name).mkdir()
-    scripts = {name: flux_instance.EXCLUSIVE.format(root=tmp_path / name) for name in names}
+    scripts = {name: exclusive("flux", tmp_path / name) for name in names}
     there = {"constraint": "-rank:0"}
     moved = steps.begin(scripts["moved"], "moved", {**there, "requeue": 1})
     node = eventually(lambda: flux.job(moved["job_id"]).get("nodelist"), "its node")
@@ -73,12 +70,12 @@ def test_a_flux_that_is_started_anew_remembers_a_job_that_waits(flux, steps, mon
 
 
 def test_a_build_that_ends_with_its_flux_was_cancelled_and_is_resumed(flux, steps, tmp_path):
-    steps.begin(flux_instance.EXCLUSIVE.format(root=tmp_path))
+    steps.begin(exclusive("flux", tmp_path))
     eventually((tmp_path / "starts").exists, "the build")
     flux.shut_down()
     flux.start()
     assert steps.failure(steps.finish)["reason"] == "cancelled"
     (tmp_path / "gate").touch()
-    resumed = steps.run(flux_instance.EXCLUSIVE.format(root=tmp_path))
+    resumed = steps.run(exclusive("flux", tmp_path))
     assert resumed["state"] == "done"
     assert not (tmp_path / "violation").exists()

@@ -10,18 +10,25 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
-import sys
 
 import pytest
-from pbs.world import MANAGED, TOO_MANY_CORES, World
-from support.batch_steps import BatchSteps, quicken
+from pbs.world import MANAGED, TOO_MANY_CORES, World, steps_on
+from pbs.world import server as started
+from support.batch_histories import MOMENTS, kill
 from support.polling import eventually
 
 
+@pytest.fixture(name="server", scope="module")
+def one_server(tmp_path_factory):
+    """The PBS that is started for tests, if one is."""
+    with started(tmp_path_factory.mktemp("pbs")) as cluster:
+        yield cluster
+
+
 @pytest.fixture(name="world")
-def one_world(tmp_path):
+def one_world(server, tmp_path):
     """A PBS."""
-    world = World(tmp_path / "pbs")
+    world = World(tmp_path / "pbs", server)
     yield world
     world.end()
 
@@ -29,22 +36,8 @@ def one_world(tmp_path):
 @pytest.fixture(name="steps")
 def some_steps(world, tmp_path, monkeypatch):
     """Run steps as jobs of PBS; what is left of them is deleted."""
-    quicken(monkeypatch)
-    steps = BatchSteps(tmp_path / "steps", "pbs", bin=str(world.bin), python=sys.executable)
-    # No other test's step has these digests, so that its jobs can be counted.
-    steps.hello = "echo built # %s" % tmp_path
-    steps.gate = tmp_path / "gate"
-    steps.gated = "until test -e '%s'; do sleep 0.1; done" % steps.gate
-    yield steps
-    for job_id in world.accepted():
-        world.run("qdel", job_id)
-    steps.stop()
-
-
-def kill(process):
-    """Kill a controller, and nothing that it has started."""
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    with steps_on(world, tmp_path, monkeypatch) as steps:
+        yield steps
 
 
 def builds(steps):
@@ -115,18 +108,18 @@ def test_a_step_is_cancelled_on_request(world, steps, runs):
 
 
 @pytest.mark.parametrize("victims", ["controller", "both"])
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_before_or_after_pbs_accepts_the_job_there_is_never_a_second_one(world, steps, moment, victims):
     world.hold_qsub(moment)
     controller = steps.controller(steps.gated)
-    qsub = eventually(world.held_qsub, "qsub is called")
+    qsub = eventually(world.qsub.held, "qsub is called")
     kill(controller)
     if victims == "both":
         os.kill(qsub, signal.SIGKILL)
     elif moment == "after":
         assert steps.begin(steps.gated)["attached"], "while qsub has not answered"
     follower = steps.controller(steps.gated)
-    world.let_qsub_go()
+    world.qsub.let_go()
     answer = steps.answer_of(follower)
     assert answer["state"] == "running", answer
     assert answer["attached"] or (moment, victims) == ("before", "both")

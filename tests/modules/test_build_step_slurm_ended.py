@@ -11,6 +11,7 @@ import time
 
 import pytest
 from support import slurm_cluster
+from support.batch_histories import exclusive, lines_of
 from support.polling import eventually
 
 MAKEFILE = """
@@ -21,13 +22,6 @@ first.o:
 second.o:
 \t@test -e {gate} || {{ echo waiting; sleep 600; }}
 \t@echo compiling second; touch second.o
-"""
-
-EXCLUSIVE = """
-exec 9>> {root}/exclusive
-flock -n 9 || {{ echo two builds at once > {root}/violation; exit 9; }}
-echo $SLURM_JOB_ID.$SLURMD_NODENAME >> {root}/starts
-until test -e {root}/gate; do sleep 0.1; done
 """
 
 
@@ -56,10 +50,6 @@ def start_again(cluster, job_id):
         return state not in ("PENDING", "COMPLETING", "REQUEUED")
 
     eventually(started, "the job is started again")
-
-
-def lines_of(path):
-    return path.read_text().split() if path.exists() else []
 
 
 def jobs_of(cluster, steps, name="s"):
@@ -95,7 +85,7 @@ def test_a_supervisor_that_is_killed_ends_its_job_and_is_resumed(steps):
 def test_preempted_jobs_are_put_back_as_often_as_the_site_says(steps, cluster, tmp_path):
     for name in ("back", "out"):
         (tmp_path / name).mkdir()
-    scripts = {name: EXCLUSIVE.format(root=tmp_path / name) for name in ("back", "out")}
+    scripts = {name: exclusive("slurm", tmp_path / name) for name in ("back", "out")}
     options = {"cores": 2}
     steps.begin(scripts["back"], "back", {**options, "requeue": 1})
     steps.begin(scripts["out"], "out", options)
@@ -117,7 +107,7 @@ def test_preempted_jobs_are_put_back_as_often_as_the_site_says(steps, cluster, t
 
 
 def test_a_job_that_is_put_back_too_often_gives_up(steps, cluster, tmp_path):
-    begun = steps.begin(EXCLUSIVE.format(root=tmp_path), options={"requeue": 1})
+    begun = steps.begin(exclusive("slurm", tmp_path), options={"requeue": 1})
     for start in (1, 2):
         eventually(lambda start=start: len(lines_of(tmp_path / "starts")) == start, "start %d" % start)
         cluster.run("scontrol", "requeue", begun["job_id"])
@@ -137,7 +127,7 @@ def test_time_limit_and_a_killed_slurmd(steps, cluster, tmp_path):
     names = ("again", "over", "moved", "broken")
     for name in names:
         (tmp_path / name).mkdir()
-    scripts = {name: EXCLUSIVE.format(root=tmp_path / name) for name in names}
+    scripts = {name: exclusive("slurm", tmp_path / name) for name in names}
     (tmp_path / "again" / "Makefile").write_text(MAKEFILE.format(gate=tmp_path / "again" / "gate"))
     limit = {"requeue": 1, "requeue_on": ["time_limit"], "directives": ["--nodelist=n2"]}
     again = steps.begin("make", "again", limit, chdir=str(tmp_path / "again"))

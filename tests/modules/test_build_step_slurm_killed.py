@@ -11,16 +11,10 @@ import time
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_json
 from support import slurm_cluster
+from support.batch_histories import HeldCommand, exclusive, kill, lines_of
 from support.polling import eventually
 
 COMMANDS = ("squeue", "scontrol", "scancel")
-
-EXCLUSIVE = """
-exec 9>> {root}/exclusive
-flock -n 9 || {{ echo two builds at once > {root}/violation; exit 9; }}
-echo $SLURM_JOB_ID.$SLURMD_NODENAME >> {root}/starts
-until test -e {root}/gate; do sleep 0.1; done
-"""
 
 
 @pytest.fixture(name="cluster", scope="module")
@@ -41,25 +35,16 @@ def commands_with(tmp_path, sbatch):
     place.mkdir()
     for name in COMMANDS:
         (place / name).symlink_to("/usr/bin/" + name)
-    (place / "sbatch").write_text("#!/bin/sh\n" + sbatch)
+    (place / "sbatch").write_text("#!/bin/sh\n%s\n" % sbatch)
     (place / "sbatch").chmod(0o755)
     return str(place)
 
 
-def kill(process):
-    """Kill a controller, and nothing that it has started."""
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def kill_all(process, command):
-    """Kill a controller together with the command by which it submits."""
-    kill(process)
-    os.kill(int(command.read_text()), signal.SIGKILL)
-
-
-def lines_of(path):
-    return path.read_text().split() if path.exists() else []
+def kill_them(controller, victims, sbatch):
+    """Kill a controller, or ``both`` it and the command by which it submits."""
+    kill(controller)
+    if victims == "both":
+        os.kill(sbatch.held(), signal.SIGKILL)
 
 
 def jobs_of(cluster, steps, name="s"):
@@ -71,24 +56,21 @@ def jobs_of(cluster, steps, name="s"):
 
 @pytest.mark.parametrize("victims", ["controller", "both"])
 def test_killed_before_the_submission_the_next_run_submits_once(steps, cluster, tmp_path, victims):
-    asked, gate = tmp_path / "asked", tmp_path / "gate"
-    sbatch = "echo $$ > %s.new && mv %s.new %s; until test -e %s; do sleep 0.1; done; exec /usr/bin/sbatch \"$@\"\n" % (
-        asked, asked, asked, gate)
-    options = {"bin": commands_with(tmp_path, sbatch)}
+    sbatch = HeldCommand(tmp_path, "/usr/bin/sbatch")
+    options = {"bin": commands_with(tmp_path, sbatch.script("before"))}
     controller = steps.controller(steps.hello, options=options)
-    eventually(asked.exists, "sbatch is called")
+    eventually(sbatch.held, "sbatch is called")
     assert steps.read("submission.json")["job_id"] is None
+    kill_them(controller, victims, sbatch)
     if victims == "both":
-        kill_all(controller, asked)
-        gate.write_text("")
+        sbatch.let_go()
         done = steps.run(steps.hello, options=options)
         assert "before its job was submitted" in done.get("resumed", "before its job was submitted")
     else:
-        kill(controller)
         follower = steps.controller(steps.hello, options=options)
         time.sleep(1)
         assert follower.poll() is None, "nobody starts a step while its submission is under way"
-        gate.write_text("")
+        sbatch.let_go()
         answer = steps.answer_of(follower)
         assert answer["attached"] or answer["state"] == "unchanged", answer
         done = steps.run(steps.hello, options=options)
@@ -99,22 +81,19 @@ def test_killed_before_the_submission_the_next_run_submits_once(steps, cluster, 
 
 @pytest.mark.parametrize("victims", ["controller", "both"])
 def test_killed_between_acceptance_and_answer_the_next_run_attaches(steps, cluster, tmp_path, victims):
-    accepted = tmp_path / "accepted"
-    sbatch = '/usr/bin/sbatch "$@" > /dev/null; echo $$ > %s.new; mv %s.new %s; exec sleep 600\n' % (
-        accepted, accepted, accepted)
-    options = {"bin": commands_with(tmp_path, sbatch)}
+    sbatch = HeldCommand(tmp_path, "/usr/bin/sbatch")
+    options = {"bin": commands_with(tmp_path, sbatch.script("after"))}
     gate = tmp_path / "gate"
     script = "until test -e %s; do sleep 0.1; done" % gate
     controller = steps.controller(script, options=options)
-    eventually(accepted.exists, "the job is accepted")
-    (kill if victims == "controller" else lambda process: kill_all(process, accepted))(controller)
+    eventually(sbatch.held, "the job is accepted")
+    kill_them(controller, victims, sbatch)
     assert steps.read("submission.json")["job_id"] is None
     attached = steps.begin(script, options=options)
     assert (attached["state"], attached["attached"]) == ("running", True)
     gate.write_text("")
     done = steps.finish()
-    if victims == "controller":
-        os.kill(int(accepted.read_text()), signal.SIGKILL)
+    sbatch.let_go()
     assert done["state"] == "done"
     assert [job["id"] for job in jobs_of(cluster, steps)] == [attached["job_id"]]
     assert steps.begin(script, options=options)["state"] == "unchanged"
@@ -142,7 +121,7 @@ def test_killed_in_the_queue_and_during_the_build_the_next_run_attaches(steps, c
 
 
 def test_a_slurmd_that_is_killed_and_a_slurmctld_that_stops_cost_a_build_nothing(steps, cluster, tmp_path):
-    begun = steps.begin(EXCLUSIVE.format(root=tmp_path))
+    begun = steps.begin(exclusive("slurm", tmp_path))
     eventually((tmp_path / "starts").exists, "the build")
     cluster.kill("slurmd." + cluster.show(begun["job_id"])["BatchHost"])
     # Killed, it forgets what it has not written down yet.
@@ -172,7 +151,7 @@ def test_two_starters_on_two_hosts_submit_one_job(steps, cluster):
 
 
 def test_a_script_that_is_submitted_twice_builds_once(steps, cluster, tmp_path):
-    script = EXCLUSIVE.format(root=tmp_path)
+    script = exclusive("slurm", tmp_path)
     begun = steps.begin(script)
     eventually((tmp_path / "starts").exists, "the build")
     batch = os.path.join(steps.state, "s", "batch.sh")

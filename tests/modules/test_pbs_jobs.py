@@ -18,13 +18,21 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.batch.registry im
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from pbs.replay.answers import Answers
 from pbs.world import MANAGED, RECORDS, TOO_MANY_CORES, World
+from pbs.world import server as started
 from support.polling import eventually
 
 
+@pytest.fixture(name="server", scope="module")
+def one_server(tmp_path_factory):
+    """The PBS that is started for tests, if one is."""
+    with started(tmp_path_factory.mktemp("pbs")) as cluster:
+        yield cluster
+
+
 @pytest.fixture(name="world")
-def one_world(tmp_path):
+def one_world(server, tmp_path):
     """A PBS."""
-    world = World(tmp_path / "pbs")
+    world = World(tmp_path / "pbs", server)
     yield world
     world.end()
 
@@ -264,7 +272,7 @@ def test_a_job_that_was_put_back_runs_again(world, batch, tmp_path):
 def test_a_lost_node_is_told_from_a_failed_job(world, batch):
     name, job_id = batch.submit("exec sleep 600")
     batch.until(name, scheduler.RUNNING)
-    (world.state / job_id.partition(".")[0] / "node").touch()
+    world.lose_node_of(job_id)
     status = batch.until(name, scheduler.ENDED)
     assert status.end == "node_failed"
     assert "pbsnodes -l" in status.advice

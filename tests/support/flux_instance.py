@@ -23,14 +23,6 @@ from support.batch_steps import BatchSteps, quicken
 from support.polling import eventually
 from support.slurm_cluster import namespaces_allowed
 
-EXCLUSIVE = """
-exec 9>> {root}/exclusive
-flock -n 9 || {{ echo two builds at once > {root}/violation; exit 9; }}
-echo $FLUX_ENCLOSING_ID >> {root}/starts
-until test -e {root}/gate; do sleep 0.1; done
-"""
-"""A build of which two at once leave a violation; it goes on once there is a gate."""
-
 NODE = """\
 #!/bin/sh
 # Broker number $PMI_RANK is started as a machine of its own.

@@ -204,6 +204,8 @@ _REFUSAL_ADVICE = (
     ("queue and/or server resource limits", "Ask for less, or for a shorter walltime; 'qstat -Qf' shows the limits."),
     ("resource", "Correct cores, memory, gpus, nodes, walltime or directives: the words say which."),
     ("would exceed", "You have as many jobs as the site allows: wait until some end."),
+    ("requested id already exists", "The server counts its jobs anew, as it may after a crash, and meets old ones: run "
+     "this again, as each try takes it further, and tell the site."),
     ("job name", "PBS does not take this job name; versions before 13 allow 15 characters only and are not supported."),
 )
 

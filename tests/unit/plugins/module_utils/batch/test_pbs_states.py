@@ -174,6 +174,12 @@ def test_each_recorded_refusal_has_an_advice(moment, advice):
     assert advice in advice_on_refusal(words)
 
 
+def test_an_identifier_that_the_server_gives_out_twice_is_not_laid_to_the_step():
+    """A server that was killed after it was started anew, and before its first job since then, counts anew."""
+    advice = advice_on_refusal("qsub: Job with requested ID already exists")
+    assert "run this again" in advice and "launcher_options" not in advice
+
+
 def test_ends_that_the_log_explains_have_no_advice():
     assert advice_on_end(End("failed", 2, None)) == ""
     assert advice_on_end(End("done", 0, None)) == ""
