@@ -134,7 +134,8 @@ def _running(
 ) -> dict[str, Any]:
     files, began = files_of(release, step["name"]), moment(step["started"])
     end = progress.read_end(files.log)
-    lines = [line for line in progress.last_lines(end, 5, 200) if line.strip()]
+    # What a compiler underlines with says nothing by itself.
+    lines = [line.strip() for line in progress.last_lines(end, 5, 200) if any(sign.isalnum() for sign in line)]
     state, waits = sources.job(files)
     return {
         "name": step["name"], "state": state, "host": step["host"], "launcher": step["launcher"],

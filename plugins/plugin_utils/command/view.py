@@ -137,15 +137,12 @@ def drawing(
     rows = folded(rows_of(found, now), most)
     names = max((len(row.name) for row in rows), default=0)
     bar = next(length for least, length in BARS if width >= least)
-    bars = any(row.percent is not None for row in rows)
     lines = [Text(heading(found, now), style="bold")]
     for row in rows:
         line = Text("  ")
         line.append("%-10s  " % row.word, style=STYLES[row.word])
         line.append("%-*s  " % (names, row.name))
-        if bars:
-            line.append(_bar(row.percent, bar))
-        line.append(row.said)
+        line.append("  ".join(filter(None, [row.said, _progress(row.percent, bar)])))
         lines.append(line)
         lines += [Text(" " * INDENT + below, style="dim") for below in row.below]
     lines += [Text(line) for line in between]
@@ -157,12 +154,11 @@ def drawing(
     return Group(*lines[:max(LEAST, height - 1)])
 
 
-def _bar(percent: int | None, length: int) -> str:
-    filled = (percent or 0) * length // 100
-    said = "" if percent is None else "%3d %%" % percent
-    if said and length:
-        said += " [%s%s]" % ("#" * filled, "." * (length - filled))
-    return said.ljust(length + 8 if length else 5) + "  "
+def _progress(percent: int | None, length: int) -> str:
+    if percent is None:
+        return ""
+    filled = percent * length // 100
+    return "%d %%" % percent + (" [%s%s]" % ("#" * filled, "." * (length - filled)) if length else "")
 
 
 def _between(task: Mapping[str, Any], now: float) -> str:
