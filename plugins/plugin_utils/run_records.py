@@ -13,6 +13,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json
 CALLBACK = "hpcml.torchstack.run_record"
 """What writes the record; see plugins/callback."""
 
+PATH = "TORCHSTACK_RUN_RECORD"
+"""The variable that says where to."""
+
 
 def recording(record: pathlib.Path, directory: pathlib.Path | None = None) -> dict[str, str]:
     """Return the variables by which Ansible writes a record, besides what the site has enabled.
@@ -29,7 +32,7 @@ def recording(record: pathlib.Path, directory: pathlib.Path | None = None) -> di
         enabled = [*config.get_config_value("CALLBACKS_ENABLED"), CALLBACK]
     except ImportError:
         enabled = [*filter(None, os.environ.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",")), CALLBACK]
-    return {"ANSIBLE_CALLBACKS_ENABLED": ",".join(dict.fromkeys(enabled)), "TORCHSTACK_RUN_RECORD": str(record)}
+    return {"ANSIBLE_CALLBACKS_ENABLED": ",".join(dict.fromkeys(enabled)), PATH: str(record)}
 
 
 def read(record: pathlib.Path) -> dict[str, object]:

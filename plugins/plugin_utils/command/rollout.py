@@ -51,7 +51,8 @@ def run(line: playbook.Line, about: str, plain: bool) -> int:
         plain: whether only lines are wanted.
     """
     with tempfile.TemporaryDirectory(prefix="torchstack-") as directory:
-        record = pathlib.Path(directory, "run.json")
+        # Somebody's own program may want it as well.
+        record = pathlib.Path(os.environ.get(run_records.PATH) or os.path.join(directory, "run.json"))
         line = line._replace(environment={**line.environment, **run_records.recording(record, line.directory)})
         watched = not plain and _of_ours() and terminal.usable()
         return playbook.run(

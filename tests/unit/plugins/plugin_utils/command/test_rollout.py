@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import rollout, watching
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import playbook, rollout, terminal, watching
 
 
 @pytest.fixture()
@@ -52,6 +53,26 @@ def test_a_line_without_an_end_is_a_question_below_which_nothing_is_drawn():
 def test_what_is_still_unwritten_at_the_end_is_kept():
     lines = rollout.Lines()
     assert lines.take(b"one\nlast", 0.0) == (b"one\n", True) and lines.rest == b"last"
+
+
+def test_without_the_library_that_draws_there_is_no_view(monkeypatch):
+    monkeypatch.setattr(terminal.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert terminal.usable()
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert not terminal.usable()
+
+
+def test_a_run_leaves_its_record_where_somebody_wants_it(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(rollout.playbook, "run", lambda line, *_more: seen.append(line.environment) or 0)
+    line = playbook.Line(["playbooks/local.yml"], tmp_path, {"A": "b"})
+    rollout.run(line, "local", True)
+    monkeypatch.setenv("TORCHSTACK_RUN_RECORD", str(tmp_path / "mine.json"))
+    rollout.run(line, "local", True)
+    own, mine = seen
+    assert mine["TORCHSTACK_RUN_RECORD"] == str(tmp_path / "mine.json") != own["TORCHSTACK_RUN_RECORD"]
+    assert own["A"] == "b" and own["ANSIBLE_CALLBACKS_ENABLED"].endswith("hpcml.torchstack.run_record")
 
 
 def test_after_ctrl_c_it_names_the_step_that_goes_on_and_how_to_watch_and_stop_it(root, record):
