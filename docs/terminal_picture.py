@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw what a terminal shows as an SVG, as the README has it of a rollout.
 
-``tmux capture-pane -e -p | python3 docs/terminal_picture.py docs/images/rollout.svg "torchstack rollout local"`` draws the
-pane as it is at that moment, under a title. It needs the package rich, as the environment of ``make env`` has it.
+``tmux capture-pane -e -p | python3 docs/terminal_picture.py docs/images/rollout.svg "torchstack rollout local"``
+draws the pane as it is at that moment, under a title. It needs the package rich, which ``make env`` installs.
 """
 
 from __future__ import annotations

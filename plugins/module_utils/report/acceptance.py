@@ -27,7 +27,7 @@ NOISY = 1.0
 
 
 def is_noisy(spread: float | None) -> bool:
-    """Tell whether the trials of a bandwidth differ by more than it; one whose spread is not known is taken as it is."""
+    """Tell whether the trials of a bandwidth differ by more than it; not where the spread is not known."""
     return (spread or 0.0) >= NOISY
 
 

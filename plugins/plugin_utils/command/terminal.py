@@ -28,7 +28,7 @@ class Screen:
     """The terminal of standard output.
 
     What was written above the view is never written again, so that a terminal keeps it to be scrolled back to. A view
-    that was drawn on a wider terminal is found by how terminals wrap lines anew, which all do but xterm.
+    that was drawn on a wider terminal is found by how terminals wrap lines anew, which xterm does not.
     """
 
     def __init__(self) -> None:
