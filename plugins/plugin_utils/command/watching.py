@@ -109,10 +109,14 @@ def follow(root: str, name: str) -> dict[str, Any]:
     first = gather()
     if first["state"] != "in progress":
         return first
-    if terminal.usable():
-        _draw(gather)
-    else:
-        _print(gather, first)
+    try:
+        if terminal.usable():
+            _draw(gather)
+        else:
+            _print(gather, first)
+    except KeyboardInterrupt:
+        print("The rollout goes on: this only watched it.", file=sys.stderr)
+        raise
     return gather()
 
 

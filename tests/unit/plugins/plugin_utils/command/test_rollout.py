@@ -95,6 +95,30 @@ def test_after_ctrl_c_on_another_machine_it_says_where_to_look(tmp_path):
         tmp_path / "none", "polaris 2026-11-21")
 
 
+def test_who_watches_a_rollout_is_told_its_changes_and_after_ctrl_c_that_it_goes_on(root, record, capsys, monkeypatch):
+    root.step("2026-11-24", "base", "2026-11-24T10:00:00Z", 20.0)
+    looks = iter(["", "", "step", "stop"])
+
+    def sleep(_seconds):
+        what = next(looks)
+        if what == "step":
+            root.step("2026-11-24", "mpi4py", "2026-11-24T10:09:20Z")
+        elif what == "stop":
+            raise KeyboardInterrupt
+    monkeypatch.setattr(watching.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        watching.follow(str(root.place), "2026-11-24")
+    said = capsys.readouterr()
+    assert said.out.count("Release 2026-11-24 of site local") == 2 and said.out.count("mpi4py, running on ") == 1
+    assert said.err == "The rollout goes on: this only watched it.\n"
+
+
+def test_a_rollout_that_has_ended_is_not_waited_for(root, monkeypatch):
+    root.release("2026-11-24")
+    monkeypatch.setattr(watching.time, "sleep", lambda _seconds: pytest.fail("it was waited for"))
+    assert watching.follow(str(root.place), "2026-11-24")["state"] == "unfinished"
+
+
 def test_a_batch_system_is_not_asked_at_each_look_but_where_its_job_has_begun(root, monkeypatch):
     root.release("2026-11-24")
     place = root.step("2026-11-24", "horovod", "2026-11-24T10:09:20Z", launcher="slurm", phase="starting")
