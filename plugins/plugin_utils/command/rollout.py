@@ -100,7 +100,9 @@ class Rollout:
 def _play(command: Sequence[str], directory: pathlib.Path, environment: Mapping[str, str], record: pathlib.Path) -> int:
     """Run a playbook, write its lines as they are, and keep the view below them; its exit code."""
     screen, lines = terminal.Screen(), Lines()
-    with _terminal_for(command, directory, environment) as (process, output), _signals_to(process) as told:
+    with contextlib.ExitStack() as stack:
+        process, output = stack.enter_context(_terminal_for(command, directory, environment))
+        told = stack.enter_context(_signals_to(process))
         rollout = Rollout(record, process.pid)
         watch = watching.Watch(rollout.gather)
         watch.start()

@@ -136,13 +136,13 @@ def drawing(
     most = max(LEAST, int(height * SHARE)) - 1 - len(between)
     rows = folded(rows_of(found, now), most)
     names = max((len(row.name) for row in rows), default=0)
-    bar = next(length for least, length in BARS if width >= least)
+    long = next(long for least, long in BARS if width >= least)
     lines = [Text(heading(found, now), style="bold")]
     for row in rows:
         line = Text("  ")
         line.append("%-10s  " % row.word, style=STYLES[row.word])
         line.append("%-*s  " % (names, row.name))
-        line.append("  ".join(filter(None, [row.said, _progress(row.percent, bar)])))
+        line.append("  ".join(filter(None, [row.said, _progress(row.percent, long)])))
         lines.append(line)
         lines += [Text(" " * INDENT + below, style="dim") for below in row.below]
     lines += [Text(line) for line in between]
