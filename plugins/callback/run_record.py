@@ -18,7 +18,8 @@ description:
   - It is written anew after each of them, so that a run that was killed leaves what it knew. C(finished) is true only
     once the play is over.
   - A failure that C(rescue) has caught is recorded with C(rescued). What C(ignore_errors) passes over is not.
-  - C(bin/matrix) has it enabled, and sums up by it.
+  - C(task) is the task that began last, and C(lock) the lock of the release that is rolled out.
+  - C(bin/matrix) has it enabled, and sums up by it; C(bin/torchstack) finds by it what it shows of a rollout.
 requirements:
   - enabled as C(hpcml.torchstack.run_record) in C(callbacks_enabled)
 options:
@@ -30,6 +31,7 @@ options:
 """
 
 import json
+import time
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
@@ -38,6 +40,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import text
 
 FORMAT = 1
+LOCK = "hpcml.torchstack.rollout_lock"
 UNREACHABLE = "connection"
 """The part of a failure whose host does not answer."""
 
@@ -64,7 +67,8 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self.record: dict[str, Any] = {"format": FORMAT, "finished": False, "steps": [], "failures": []}
+        self.record: dict[str, Any] = {
+            "format": FORMAT, "finished": False, "steps": [], "failures": [], "task": None, "lock": None}
 
     def write(self) -> None:
         """Write what is known now."""
@@ -81,9 +85,21 @@ class CallbackModule(CallbackBase):
         """See :class:`ansible.plugins.callback.CallbackBase`, as for all below."""
         self.write()
 
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Record what is done now, and since when, in seconds since 1970."""
+        self.record["task"] = {"name": without_role(task.get_name().strip()), "since": time.time()}
+        self.write()
+
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """Record a handler as a task."""
+        self.v2_playbook_on_task_start(task, False)
+
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Record a build step that ran, would run, or was taken over."""
+        """Record a build step that ran, would run, or was taken over, and the lock that was taken."""
         found = self.found(result)
+        if result._task.action == LOCK and found.get("acquired"):
+            self.record["lock"] = text(found.get("path"))
+            self.write()
         if "step" in found and "digest" in found and found.get("changed"):
             self.record["steps"].append({
                 "step": text(found["step"]), "state": text(found.get("state")), "seconds": found.get("seconds"),

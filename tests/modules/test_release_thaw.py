@@ -14,7 +14,7 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import thaw, thaw_log
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release import records as release_records
 from support.frozen_release import CACHED, FIX, LIBRARY, OTHER, RELEASE, SHARED, SITE, World
 
@@ -29,6 +29,11 @@ def world(tmp_path):
 
 def run(world, state="open", apply=True, **more):
     return thaw.carry_out(world.request(state, **more), apply)
+
+
+def corrections(world):
+    """Why files were changed, as users are told."""
+    return [entry["why"] for entry in thaw_log.Records(str(world.root), RELEASE).corrections()]
 
 
 def refused(world, state="open", apply=True, **more):
@@ -71,6 +76,7 @@ def test_a_fix_is_compiled_frozen_recorded_and_needs_another_acceptance(world):
     assert (opened["action"], opened["paths"], opened["why"]) == ("thawed", [FIX], "the answer is wrong")
     assert (closed["action"], closed["manifest"]["before"]) == ("refrozen", frozen["manifest"]["digest"])
     assert closed["difference"] == done["difference"]
+    assert corrections(world) == ["the answer is wrong"]
     assert closed["difference"][1]["before"]["sha256"] != closed["difference"][1]["after"]["sha256"]
     assert world.read("thawed.json") is None and not (world.afterwards / "thaw").exists()
     before = world.snapshot()
@@ -173,6 +179,8 @@ def test_a_thaw_without_a_change_is_abandoned_and_leaves_everything_as_it_was(wo
     assert world.compared()["matches"] and world.path(".torchstack/manifest.json").read_bytes() == manifest
     assert world.read("frozen.json").get("thawed") is None and done["subject"] == "asked"
     assert [entry["action"] for entry in world.journal()] == ["thawed", "abandoned"]
+    run(world)
+    assert run(world, "refrozen")["difference"] == [] and corrections(world) == []
     assert not run(world, "abandoned")["changed"]
 
 

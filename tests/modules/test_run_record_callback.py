@@ -73,3 +73,15 @@ def test_nothing_secret_is_recorded_and_a_host_that_does_not_answer_is(record_of
         "ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}}
     (only,) = record_of([away])[1]["failures"]
     assert only["part"] == "connection" and only["task"] == "Look"
+
+
+def test_the_task_of_now_and_the_lock_of_the_release_are_there_while_it_runs(record_of, tmp_path):
+    (tmp_path / ".torchstack" / "2026-11-20").mkdir(parents=True)
+    lock = {"root": str(tmp_path), "release": "2026-11-20"}
+    copy = {"name": "Look", "ansible.builtin.command": "cp %s %s" % (tmp_path / "record.json", tmp_path / "now.json")}
+    tasks = [{"name": "Lock", "hpcml.torchstack.rollout_lock": lock}, copy,
+             {"name": "Unlock", "hpcml.torchstack.rollout_lock": {**lock, "state": "released"}}]
+    code, _record, said = record_of(tasks)
+    now = json.loads((tmp_path / "now.json").read_text())
+    assert code == 0 and not now["finished"] and now["task"]["name"] == "Look" and now["task"]["since"] > 0, said
+    assert now["lock"] == str(tmp_path / ".torchstack" / "2026-11-20" / "lock.json")

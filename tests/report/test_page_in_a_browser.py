@@ -51,6 +51,17 @@ def rendered(root, resolved):
     return report_page.render_page(facts.compile_facts(records, resolved), str(TEMPLATES))
 
 
+def test_a_figure_whose_trials_differ_by_more_than_it_is_marked_among_the_numbers(tmp_path):
+    record = recorded.acceptance()
+    row = record["measurements"][0]["rows"][-1]
+    place = tmp_path / ".torchstack" / recorded.RELEASE / "acceptance.json"
+    recorded.write(place, record)
+    assert "! noisy<" not in rendered(tmp_path, {})
+    row["spread"] = 1.0
+    recorded.write(place, record)
+    assert rendered(tmp_path, {}).count("! noisy<") == 1
+
+
 @pytest.mark.parametrize(("world", "size", "dark"), [
     *(("finished", size, dark) for size in (PHONE, DESK) for dark in (False, True)),
     *((world, PHONE, False) for world in WORLDS if world != "finished"),

@@ -22,7 +22,7 @@ from ..modulefiles.layout import SYNTAXES
 from ..modulefiles.site_system import AUTO, release_syntaxes
 from ..release.installed_records import Places
 from ..release.states import ReleaseState
-from . import notice_diff
+from . import notice_diff, thaw_log
 from .notice_diff import Side
 
 FORMAT = 1
@@ -86,6 +86,7 @@ def _release(release: Release) -> dict[str, Any]:
         "name": state.release, "title": text(mapping(release.resolved.get("definition")).get("title")),
         "site": text(release.resolved.get("site")), "module": module, "module_name": state.name or state.release,
         "modulefiles": os.path.join(state.root, "modulefiles"), "standing": _visibility(state),
+        "corrections": thaw_log.Records(state.root, state.release).corrections(), "thawed": state.thawed is not None,
         **({} if syntaxes == SYNTAXES else {"syntaxes": list(syntaxes)}),
     }
 
@@ -122,7 +123,8 @@ def _without_secrets(found: dict[str, Any]) -> dict[str, Any]:
         for key in ("before", "after"):
             row[key] = MASK if row[key] and is_secret_name(row["name"]) else without_credentials(row[key])
     for entry in [*(found["known_problems"] or []), *found["solved_problems"], found["outgoing"] or {}]:
-        entry.update({key: without_credentials(value) for key, value in entry.items()})
+        entry.update(
+            {key: without_credentials(value) for key, value in entry.items() if isinstance(value, str)})
     return found
 
 

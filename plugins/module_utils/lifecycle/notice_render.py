@@ -49,6 +49,9 @@ def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_fro
         _parts(facts),
         _settings(facts),
         _pinning(facts),
+        {"key": "corrections", "title": "What was corrected in it since",
+         "points": [phrase("%s: %s" % (entry["at"][:10], with_full_stop(entry["why"])))
+                    for entry in mappings(facts["release"].get("corrections"))]},
         {"key": "known_problems", "title": "Known problems",
          "points": [problem_phrase(entry) for entry in facts["known_problems"] or []]},
         {"key": "solved_problems", "title": "Solved problems",
@@ -179,7 +182,20 @@ def _pinning(facts: Mapping[str, Any]) -> dict[str, Any]:
     until = ", and stays until %s" % outgoing["until"].rstrip(".") if outgoing["until"] else ""
     hidden = phrase(" ", code("module avail"), " no longer lists it.") if outgoing["standing"] == "hidden" else []
     return dict(section, commands=["module load %s" % outgoing["module"]],
-                paragraphs=[phrase("It has not changed%s." % until) + hidden])
+                paragraphs=[phrase(_changes(outgoing, until)) + hidden])
+
+
+def _changes(outgoing: Mapping[str, Any], until: str) -> str:
+    """Say whether a former release is as its users know it."""
+    corrections = mappings(outgoing.get("corrections"))
+    if outgoing.get("thawed"):
+        return "Its files are being corrected at the moment%s." % until
+    if not corrections:
+        return "It has not changed%s." % until
+    last = corrections[-1]
+    several = "%d times, last " % len(corrections) if len(corrections) > 1 else ""
+    return "It was corrected %son %s (%s), and has not changed otherwise%s." % (
+        several, last["at"][:10], last["why"].rstrip("."), until)
 
 
 def _contact(site: Mapping[str, Any]) -> dict[str, Any]:

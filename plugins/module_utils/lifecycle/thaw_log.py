@@ -15,6 +15,7 @@ from ..core import json_lines
 from ..core.account import actor
 from ..core.clock import now
 from ..core.files import flush_directory, write_json
+from ..core.lenient_json import mapping, text
 from ..core.redaction import without_credentials
 from ..trees.manifest_exclude import temporary_pattern
 
@@ -34,6 +35,13 @@ class Records:
     def next_number(self) -> int:
         """Return the number of the next thaw; numbers are never used twice."""
         return 1 + max((entry.get("thaw", 0) for entry in json_lines.entries(self.journal_path)), default=0)
+
+    def corrections(self) -> list[dict[str, str]]:
+        """List the thaws that have changed files, oldest first: ``at`` which time, and ``why``."""
+        ended = [entry for entry in json_lines.entries(self.journal_path) if entry.get("action") == REFROZEN]
+        digests = [mapping(entry.get("manifest")) for entry in ended]
+        return [{"at": text(entry.get("at")), "why": text(entry.get("why"))}
+                for entry, digest in zip(ended, digests) if digest.get("before") != digest.get("after")]
 
     def begin(self, record: Mapping[str, Any]) -> None:
         """Record that a thaw is open; the journal follows in :meth:`announce`."""

@@ -22,6 +22,14 @@ from ..core.lenient_json import (
 from ..ranks.placement import parse_ranges
 from ..ranks.units import parse_size
 
+NOISY = 1.0
+"""From this spread on (the longest trial less the shortest, as a part of the median) a figure says little."""
+
+
+def is_noisy(spread: float | None) -> bool:
+    """Tell whether the trials of a bandwidth differ by more than it; not where the spread is not known."""
+    return (spread or 0.0) >= NOISY
+
 
 def describe_acceptance(record: object) -> dict[str, Any] | None:
     """Describe an acceptance; None where there is no record."""
@@ -116,7 +124,8 @@ def _describe_row(row: Mapping[str, Any]) -> dict[str, Any]:
     times = mapping(row.get("microseconds"))
     return {
         "bytes": size, "busbw": bus, "algbw": number(row.get("algbw")), "trials": whole(row.get("trials")),
-        "spread": number(row.get("spread")), "verified": row.get("verified") is True, "wrong": text(row.get("wrong")),
+        "spread": number(row.get("spread")), "noisy": is_noisy(number(row.get("spread"))),
+        "verified": row.get("verified") is True, "wrong": text(row.get("wrong")),
         "microseconds": {key: number(times.get(key)) for key in ("min", "median", "mean", "max")},
     }
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import statistics
 from typing import Any, Mapping, Sequence
 
+from .acceptance import is_noisy
+
 OPERATION = "all_reduce"
 """What is compared, where a backend was asked for it."""
 
 ALIKE = ("partition", "backend", "provider", "operation", "ranks", "nodes", "bytes")
 """In what two measurements agree that can be compared."""
-
-NOISY = 1.0
-"""From this spread on (the longest trial less the shortest, as a part of the median) a figure says little."""
 
 MAX_PAIRS, MAX_SWEEPS = 20, 6
 """Of the table of pairs of nodes: rows, and sweeps beside each other."""
@@ -38,7 +37,7 @@ def series_over_time(acceptances: Sequence[Mapping[str, Any]]) -> list[dict[str,
         for entry in _of_operation(run["bandwidth"]):
             key = {name: run["partition"] if name == "partition" else entry[name] for name in ALIKE}
             points = series.setdefault(tuple(key.values()), {**key, "points": []})["points"]
-            noisy = (entry["spread"] or 0.0) >= NOISY
+            noisy = is_noisy(entry["spread"])
             before = next((point["busbw"] for point in reversed(points) if not point["noisy"]), None)
             points.append({
                 "release": run["release"], "started": run["started"], "busbw": entry["busbw"], "noisy": noisy,

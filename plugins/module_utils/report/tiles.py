@@ -70,14 +70,20 @@ def _acceptance_tile(accepted: Facts | None) -> Tile:
 
 def _bandwidth_tile(accepted: Facts | None) -> Tile | None:
     found = [
-        (row["busbw"], row["bytes"], entry["backend"]) for entry in (accepted or {}).get("measurements", [])
-        if entry["operation"] == "all_reduce" for row in entry["rows"]
+        (row["busbw"], row["bytes"], entry["backend"], row["noisy"])
+        for entry in (accepted or {}).get("measurements", []) if entry["operation"] == "all_reduce"
+        for row in entry["rows"]
     ]
     if accepted is None or not found:
         return None
     held = [floor["held"] for floor in accepted["floors"]]
-    fastest, largest, backend = max(found)
-    tone = BAD if False in held else WARNED if None in held else GOOD
+    steady = [one for one in found if not one[3]]
+    is_noisy = 2 * len(steady) <= len(found)
+    tone = BAD if False in held else WARNED if None in held or is_noisy else GOOD
+    if is_noisy:
+        # One that came out even among many that did not is no figure of this machine.
+        return Tile("Bandwidth", "Noisy", tone, "bandwidth", "trials differ by more than their median")
+    fastest, largest, backend, _noisy = max(steady)
     note = "%s, all_reduce, %s" % (backend, size(largest))
     return Tile("Bandwidth", "%s GB/s" % speed(fastest), tone, "bandwidth", note)
 

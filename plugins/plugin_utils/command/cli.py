@@ -107,15 +107,17 @@ def _playbook(name: str, verb: verbs.Verb, further: Sequence[str]) -> Any:
     options = [_option(option) for option in verb.options]
     if "--check" not in verb.arguments and name != "lint":
         options.append(click.Option(["--check", "given_check"], is_flag=True, help="Only say what would be done."))
+    if name == "rollout":
+        options.append(click.Option(["--plain"], is_flag=True, help="Print lines, also on a terminal."))
     if name in ("rollout", "plan"):
         options.append(click.Option(["--diff", "given_diff"], is_flag=True, help="Also show what differs, whole."))
     options.append(click.Option(["-v", "--verbose", "given_verbose"], count=True, help="What Ansible says besides."))
 
     @click.pass_context
     def run(context: Any, words: tuple[str, ...], given_check: bool = False, given_diff: bool = False,
-            given_verbose: int = 0, **given: Any) -> int:
+            given_verbose: int = 0, plain: bool = False, **given: Any) -> int:
         flags = ["--check"] * given_check + ["--diff"] * given_diff + ["-" + "v" * given_verbose] * bool(given_verbose)
-        return obey.run_playbook(verb, words, given, [*flags, *further], context.find_root().params["dry_run"])
+        return obey.run_playbook(verb, words, given, [*flags, *further], context.find_root().params["dry_run"], plain)
 
     return click.Command(name, callback=run, params=[_words(), *options], help=verb.help, short_help=verb.help)
 
@@ -174,6 +176,8 @@ def _reading(name: str, text: str, function: Callable[..., int]) -> Any:
     if name == "logs":
         params.append(click.Option(["-f", "--follow"], is_flag=True, help="Go on until the step has ended."))
     else:
+        if name == "status":
+            params.append(click.Option(["-f", "--follow"], is_flag=True, help="Go on until the rollout has ended."))
         params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print data."))
     return click.Command(name, callback=function, params=params, help=text, short_help=text)
 

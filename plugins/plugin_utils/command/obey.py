@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import sys
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -16,7 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles
 
-from . import overview, playbook, progress, releases
+from . import overview, playbook, progress, releases, rollout, watching
 from . import why as reasons
 from .places import (
     CommandError,
@@ -32,8 +33,6 @@ from .verbs import Verb
 
 POLL_SECONDS = 1.0
 CHUNK = 1 << 16
-INTERRUPTED = """Interrupted. A step that has begun goes on by itself, and the same command goes on from there.
-Watch it: torchstack status %s, and torchstack logs -f. Stop it: docs/how-to/recover-a-stopped-rollout.md."""
 ROOT = "{'root': torchstack_root, 'connection': ansible_connection | default('ssh')}"
 
 
@@ -45,9 +44,14 @@ class Place(NamedTuple):
 
 
 def run_playbook(
-    verb: Verb, words: tuple[str, ...], given: Mapping[str, Any], further: Sequence[str], dry_run: bool
+    verb: Verb, words: tuple[str, ...], given: Mapping[str, Any], further: Sequence[str], dry_run: bool,
+    plain: bool = False,
 ) -> int:
-    """Run a playbook, or print the line that would run it."""
+    """Run a playbook, or print the line that would run it.
+
+    Args:
+        plain: whether a rollout prints lines on a terminal, too.
+    """
     workspace = find_workspace()
     target = read_target(workspace, words, verb.most)
     if verb.needs_release and not target.releases:
@@ -61,8 +65,10 @@ def run_playbook(
     if dry_run:
         print(line.shown())
         return DONE
+    if verb.playbook or "--check" in line.words:
+        return playbook.run(line)
     about = " ".join([target.site, *target.releases]).strip()
-    return playbook.run(line, INTERRUPTED % about if not verb.playbook else "")
+    return rollout.run(line, about, plain or any(re.fullmatch("-v+|--verbose", word) for word in line.words))
 
 
 def find_place(workspace: Workspace, words: tuple[str, ...], root: str | None, most: int = 1) -> Place:
@@ -142,9 +148,12 @@ def show(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
     return DONE
 
 
-def status(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
-    """Say how far a rollout is; FOUND where a step of it has failed."""
-    found = progress.look(_one(words, root))
+def status(words: tuple[str, ...], root: str | None, as_json: bool, follow: bool) -> int:
+    """Say how far a rollout is, once or until it has ended; FOUND where a step of it has failed."""
+    release = _one(words, root)
+    if follow and as_json:
+        raise CommandError("--json is of one moment, and goes without --follow.")
+    found = watching.follow(release.files.root, release.files.release) if follow else progress.look(release)
     if as_json:
         _print(found)
     else:

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from types import MappingProxyType
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import ansible_programs
 
@@ -100,11 +100,16 @@ def collections(workspace: Workspace) -> dict[str, str]:
     return {"ANSIBLE_COLLECTIONS_PATH": path}
 
 
-def run(line: Line, after_interruption: str = "") -> int:
+Play = Callable[[Sequence[str], Mapping[str, str]], int]
+"""Runs a command in an environment; its exit code."""
+
+
+def run(line: Line, after_interruption: Callable[[], str] | None = None, play: Play | None = None) -> int:
     """Run the line, and return how the command ends.
 
     Args:
-        after_interruption: what to say after Ctrl-C.
+        after_interruption: says what to say after Ctrl-C.
+        play: runs it; otherwise it has the terminal to itself.
 
     Raises CommandError: there is no ansible-playbook.
     """
@@ -113,18 +118,21 @@ def run(line: Line, after_interruption: str = "") -> int:
         raise CommandError("There is no ansible-playbook beside this Python or on PATH: make env makes one.")
     # What somebody has set for all playbooks stays.
     environment = {"ANSIBLE_STDOUT_CALLBACK": CALLBACK, **os.environ, **line.environment, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen([program, *line.words], cwd=line.directory, env=environment) as process:
+    code = play([program, *line.words], environment) if play else _play([program, *line.words], line, environment)
+    if code in (ENDED_BY_CTRL_C, -2, INTERRUPTED):
+        print(after_interruption() if after_interruption else "Interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    return FAILED if code else DONE
+
+
+def _play(command: Sequence[str], line: Line, environment: Mapping[str, str]) -> int:
+    with subprocess.Popen(command, cwd=line.directory, env=environment) as process:
         while True:
             try:
-                code = process.wait()
-                break
+                return process.wait()
             except KeyboardInterrupt:
                 # The terminal has told Ansible, too.
                 continue
-    if code in (ENDED_BY_CTRL_C, -2, INTERRUPTED):
-        print(after_interruption or "Interrupted.", file=sys.stderr)
-        return INTERRUPTED
-    return FAILED if code else DONE
 
 
 def ask(workspace: Workspace, site: str, expression: str, inventory: pathlib.Path | None = None) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, moment, text
@@ -66,43 +66,7 @@ def expected(release: Release) -> Expected | None:
     return Expected(last.files.release, {step["name"]: step["seconds"] or 0.0 for step in alike})
 
 
-def look(release: Release, now: float | None = None) -> dict[str, Any]:
-    """Say how far a rollout is: plain data, seconds, and null for what is not known."""
-    now = time.time() if now is None else now
-    known, steps = expected(release), release.steps
-    done = [step["name"] for step in steps if step["state"] in ENDED]
-    running = [_running(release, step, known, now) for step in steps if step["state"] == "begun"]
-    names = {step["name"] for step in steps}
-    to_come = [name for name in (known.seconds if known else {}) if name not in names]
-    left = None
-    if known:
-        left = sum(known.seconds[name] for name in to_come) + sum(
-            max(0.0, (one["expected"] or 0.0) - (one["seconds"] or 0.0)) for one in running)
-    since = moment(text(mapping(release.lock).get("since"))) if release.lock else None
-    return {
-        "release": release.files.release, "site": release.facts["release"]["site"], "state": releases.state_of(release),
-        "verdict": release.facts["verdict"]["word"], "holder": release.lock and dict(release.lock),
-        "seconds": None if since is None else max(0.0, now - since),
-        "step": len(done) + len(running), "steps": len(names) + len(to_come) if known else None,
-        "done": done, "running": running, "failed": [step for step in steps if step["state"] == "failed"],
-        "to_come": to_come, "left_seconds": left, "expected_by": known.release if known else None,
-    }
-
-
-def _running(release: Release, step: Mapping[str, Any], known: Expected | None, now: float) -> dict[str, Any]:
-    files, began = files_of(release, step["name"]), moment(step["started"])
-    end = progress.read_end(files.log)
-    lines = [line for line in progress.last_lines(end, 5, 200) if line.strip()]
-    state, waits = _ask(files)
-    return {
-        "name": step["name"], "state": state, "host": step["host"], "launcher": step["launcher"],
-        "job_id": step["job_id"] or None, "waits": waits, "seconds": None if began is None else max(0.0, now - began),
-        "expected": known.seconds.get(step["name"]) if known else None, "progress": progress.parse_progress(end, True),
-        "last_line": printable(lines[-1]) if lines else "", "log": files.log,
-    }
-
-
-def _ask(files: StepFiles) -> tuple[str, str]:
+def ask(files: StepFiles) -> tuple[str, str]:
     """Ask the machine, or the batch system, for the state of a step's job, and how it waits."""
     try:
         found = StepRecords.read(files)
@@ -115,6 +79,70 @@ def _ask(files: StepFiles) -> tuple[str, str]:
         return state.name, state.error.message
     waits = queue_line(files.name, state.queue, datetime.date.today().isoformat()) if state.queue else ""
     return state.name, waits
+
+
+class Sources(NamedTuple):
+    """Whom to ask what is not in a release's own records; who looks again and again remembers answers."""
+
+    expected: Callable[[Release], Expected | None] = expected
+    job: Callable[[StepFiles], tuple[str, str]] = ask
+
+
+RECORDS = Sources()
+"""The records of all releases, and the batch system."""
+
+
+def look(release: Release, now: float | None = None, sources: Sources = RECORDS) -> dict[str, Any]:
+    """Say how far a rollout is: plain data, seconds, and null for what is not known."""
+    now = time.time() if now is None else now
+    known, steps = sources.expected(release), release.steps
+    since = moment(text(mapping(release.lock).get("since"))) if release.lock else None
+    ended = [step for step in steps if step["state"] in ENDED]
+    done = [step["name"] for step in ended]
+    running = [_running(release, step, known, now, sources) for step in steps if step["state"] == "begun"]
+    names = {step["name"] for step in steps}
+    to_come = [name for name in (known.seconds if known else {}) if name not in names]
+    left = None
+    if known:
+        left = sum(known.seconds[name] for name in to_come) + sum(
+            max(0.0, (one["expected"] or 0.0) - (one["seconds"] or 0.0)) for one in running)
+    return {
+        "release": release.files.release, "site": release.facts["release"]["site"], "state": releases.state_of(release),
+        "verdict": release.facts["verdict"]["word"], "holder": release.lock and dict(release.lock),
+        "seconds": None if since is None else max(0.0, now - since),
+        "step": len(done) + len(running), "steps": len(names) + len(to_come) if known else None,
+        "at": now, "done": done, "finished": [_finished(step, since) for step in ended], "running": running,
+        "failed": [{**step, "before": _before(step, since)} for step in steps if step["state"] == "failed"],
+        "to_come": to_come, "expected": {name: known.seconds[name] for name in to_come} if known else {},
+        "left_seconds": left, "expected_by": known.release if known else None,
+    }
+
+
+def _finished(step: Mapping[str, Any], since: float | None) -> dict[str, Any]:
+    """Say how long a step took, and whether it was done before this rollout began."""
+    return {"name": step["name"], "seconds": step["seconds"], "taken_over": step["state"] == "cached",
+            "before": _before(step, since)}
+
+
+def _before(step: Mapping[str, Any], since: float | None) -> bool:
+    ended = moment(step["finished"])
+    return since is not None and ended is not None and ended < since
+
+
+def _running(
+    release: Release, step: Mapping[str, Any], known: Expected | None, now: float, sources: Sources
+) -> dict[str, Any]:
+    files, began = files_of(release, step["name"]), moment(step["started"])
+    end = progress.read_end(files.log)
+    # What a compiler underlines with says nothing by itself.
+    lines = [line.strip() for line in progress.last_lines(end, 5, 200) if any(sign.isalnum() for sign in line)]
+    state, waits = sources.job(files)
+    return {
+        "name": step["name"], "state": state, "host": step["host"], "launcher": step["launcher"],
+        "job_id": step["job_id"] or None, "waits": waits, "seconds": None if began is None else max(0.0, now - began),
+        "expected": known.seconds.get(step["name"]) if known else None, "progress": progress.parse_progress(end, True),
+        "last_line": printable(lines[-1]) if lines else "", "log": files.log,
+    }
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:

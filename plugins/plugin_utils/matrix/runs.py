@@ -4,19 +4,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import subprocess
 import time
 from typing import Iterator, NamedTuple, Sequence
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, mappings, text
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mappings, text
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import run_records
 
 DONE, FAILED, STOPPED = "done", "failed", "stopped"
-
-CALLBACK = "hpcml.torchstack.run_record"
-"""What writes the record; see plugins/callback."""
 
 LONGEST_CAUSE = 300
 _BUILT, _TAKEN = ("done", "planned"), ("cached",)
@@ -48,7 +45,7 @@ def run(release: str, command: Sequence[str], log: pathlib.Path) -> Run:
     with open(log, "wb") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
-            env={**os.environ, **recording(record), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"})
+            env={**os.environ, **run_records.recording(record), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"})
         try:
             code = process.wait()
             outcome = FAILED if code else DONE
@@ -56,31 +53,11 @@ def run(release: str, command: Sequence[str], log: pathlib.Path) -> Run:
             # The terminal has interrupted it too; what it has begun ends by itself.
             process.wait()
             outcome = STOPPED
-    found = read(record)
+    found = run_records.read(record)
     states = {text(step.get("step")): text(step.get("state")) for step in mappings(found.get("steps"))}
     built, taken = (sum(state in known for state in states.values()) for known in (_BUILT, _TAKEN))
     place, said = cause(found, code) if outcome == FAILED else ("", "")
     return Run(release, outcome, time.monotonic() - begun, built, taken, place, said, log)
-
-
-def recording(record: pathlib.Path) -> dict[str, str]:
-    """Return the variables by which Ansible writes a record, besides what the site has enabled."""
-    try:
-        # The variable hides what an ansible.cfg has.
-        from ansible import constants
-
-        enabled = [*constants.config.get_config_value("CALLBACKS_ENABLED"), CALLBACK]
-    except ImportError:
-        enabled = [*filter(None, os.environ.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",")), CALLBACK]
-    return {"ANSIBLE_CALLBACKS_ENABLED": ",".join(dict.fromkeys(enabled)), "TORCHSTACK_RUN_RECORD": str(record)}
-
-
-def read(record: pathlib.Path) -> dict[str, object]:
-    """Read a record; empty where there is none, as nothing was played."""
-    try:
-        return mapping(json.loads(record.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
 
 
 def cause(found: dict[str, object], code: int) -> tuple[str, str]:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.hpcml.torchstack.plugins.filter.notice import FilterModule
@@ -24,9 +26,10 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.release.states im
 NOTHING = {"tcl": False, "lmod": False}
 
 
-def release(name, default=False, visible=True, problems=(), setenv=None, retired=None, version="2.3.1"):
+def release(name, default=False, visible=True, problems=(), setenv=None, retired=None, version="2.3.1",
+            root="/soft", thawed=None):
     state = ReleaseState(
-        "/soft",
+        str(root),
         name,
         "/soft/" + name,
         {},
@@ -38,7 +41,7 @@ def release(name, default=False, visible=True, problems=(), setenv=None, retired
         "",
         NOTHING,
         retired,
-        None,
+        thawed,
         "",
     )
     resolved = {"site": "mysite", "definition": {"title": "PyTorch " + version}, "module": {"setenv": setenv or {}}}
@@ -90,6 +93,38 @@ def test_of_a_new_default_it_says_how_to_load_it_and_how_to_stay_until_when():
         "2.2.0",
         "2.3.1",
     ]
+
+
+def correct(root, release, why, day):
+    """Write into the journal of a release that a thaw has changed files of it."""
+    place = root / ".torchstack" / release
+    place.mkdir(parents=True, exist_ok=True)
+    entry = {"action": "refrozen", "why": why, "at": day + "T10:00:00Z", "manifest": {"before": "a", "after": day}}
+    with open(place / "thaw.jsonl", "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(entry) + "\n")
+
+
+def test_a_former_release_that_was_corrected_is_not_said_to_be_unchanged(tmp_path):
+    def about_the_former():
+        return told(release("2", default=True, root=tmp_path), release("1", root=tmp_path))[1]
+
+    assert "It has not changed." in about_the_former()
+    correct(tmp_path, "1", "Allreduce of empty tensors hangs", "2026-11-24")
+    assert ("It was corrected on 2026-11-24 (Allreduce of empty tensors hangs), and has not changed otherwise."
+            in about_the_former())
+    correct(tmp_path, "1", "A wrong interface.", "2026-11-25")
+    assert ("It was corrected 2 times, last on 2026-11-25 (A wrong interface), and has not changed otherwise."
+            in about_the_former())
+    open_now = release("1", root=tmp_path, thawed={"at": "2026-11-26T10:00:00Z"})
+    text = told(release("2", default=True, root=tmp_path), open_now)[1]
+    assert "Its files are being corrected at the moment." in text and "not changed" not in text
+
+
+def test_what_was_corrected_in_the_release_itself_is_told_with_its_day(tmp_path):
+    correct(tmp_path, "2", "Allreduce of empty tensors hangs", "2026-11-24")
+    found, text = told(release("2", default=True, root=tmp_path), release("1", root=tmp_path))
+    assert "corrections" in keys(found)
+    assert "2026-11-24: Allreduce of empty tensors hangs." in text and "It has not changed." in text
 
 
 def test_of_a_release_that_testers_can_try_it_says_when_it_becomes_the_default():

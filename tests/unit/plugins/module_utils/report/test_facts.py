@@ -115,6 +115,20 @@ def tile(root, name):
     return found.get(name)
 
 
+@pytest.mark.parametrize(("rows", "shown"), [
+    ([(1, 0.008, 0.1), (2, 5.0, 3.0), (4, 0.6, 0.2)], ("0.600 GB/s", "good")),
+    ([(1, 0.008, 0.1), (2, 5.0, 3.0), (4, 0.6, 1.0)], ("Noisy", "warning")),
+    ([(1, 0.008, None), (2, 5.0, None)], ("5.00 GB/s", "good")),
+    ([(1, 0.008, 2.0)], ("Noisy", "warning")),
+])
+def test_of_a_machine_that_had_other_work_no_bandwidth_is_the_headline(root, rows, shown):
+    freeze(root)
+    measured = {"backend": "gloo", "operation": "all_reduce", "ranks": 2, "nodes": 1, "rows": [
+        {"bytes": size, "busbw": speed, "spread": spread, "verified": True} for size, speed, spread in rows]}
+    accept(root, measurements=[measured])
+    assert tile(root, "Bandwidth") == shown
+
+
 @pytest.mark.parametrize(("record", "shown"), [
     ({"passed": True, "nodes": [{"host": "a"}]}, ("Healthy", "good")),
     ({"passed": True, "nodes": []}, ("Not passed", "bad")),

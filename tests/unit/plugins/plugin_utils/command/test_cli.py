@@ -28,6 +28,9 @@ def said(capsys, *words):
      "playbooks/publish.yml -e torchstack_host=polaris -e torchstack_release=2026-11-21 -e publish_to=default"),
     ("publish polaris --check", "playbooks/publish.yml -e torchstack_host=polaris --check"),
     ("rollback polaris", "hpcml.torchstack.rollback -e torchstack_host=polaris"),
+    ("report polaris", "hpcml.torchstack.report -e torchstack_host=polaris"),
+    ("notice polaris", "hpcml.torchstack.notice -e torchstack_host=polaris"),
+    ("lint polaris", "hpcml.torchstack.lint -e torchstack_host=polaris"),
     ("drift polaris 2023-10-04 2026-11-21 --system",
      """hpcml.torchstack.drift -e torchstack_host=polaris -e '{"drift_releases": ["2023-10-04", "2026-11-21"]}' """
      """-e '{"drift_system": true}'"""),

@@ -8,6 +8,7 @@ import json
 import sys
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import run_records
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.matrix import runs
 
 STEPS = [{"step": "tools", "state": "cached"}, {"step": "base", "state": "done", "seconds": 12.0}]
@@ -54,7 +55,7 @@ def test_the_record_of_an_earlier_run_is_not_that_of_this_one(tmp_path):
 
 def test_what_a_site_has_enabled_stays_enabled(tmp_path, monkeypatch):
     monkeypatch.setenv("ANSIBLE_CALLBACKS_ENABLED", "ansible.posix.profile_tasks")
-    enabled = runs.recording(tmp_path / "a.json")["ANSIBLE_CALLBACKS_ENABLED"]
+    enabled = run_records.recording(tmp_path / "a.json")["ANSIBLE_CALLBACKS_ENABLED"]
     assert enabled == "ansible.posix.profile_tasks,hpcml.torchstack.run_record"
 
 
