@@ -56,6 +56,11 @@ def _form_faults(description: Mapping) -> Iterable[str]:
         if not _NAME.match(str(description[key])) or description[key] == "default":
             yield "The %s of the module, %r, is not one plain word of letters, digits and . _ + -." % (
                 key, description[key])
+    for name in description.get("also_named", []):
+        if not _NAME.match(str(name)) or name == "default":
+            yield "%r in also_named is not one plain word of letters, digits and . _ + -." % name
+        elif name == description["name"] or description["also_named"].count(name) > 1:
+            yield "The module has the name %s already; take it out of also_named." % name
     if not str(description["prefix"]).startswith("/") or not _is_normal(str(description["prefix"])):
         yield "The prefix %r is not an absolute path in its shortest form." % description["prefix"]
     if description["family"] and not _FAMILY.match(str(description["family"])):
@@ -215,6 +220,8 @@ def _texts(description: Mapping) -> Iterable[tuple]:
         for entry in description[key]:
             for value in entry["values"]:
                 yield key, value, "an entry of %s for %s" % (key, entry["name"])
+    for index, value in enumerate(description.get("also_named", [])):
+        yield "also_named", value, "also_named[%d]" % index
     for index, entry in enumerate(first_files(description)):
         for part in ("variables", "candidates"):
             for value in entry[part]:

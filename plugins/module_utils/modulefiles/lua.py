@@ -118,7 +118,10 @@ def render_lua(description: Mapping, header: str) -> str:
         lines.append('if myShellType() == "csh" then')
         if body["csh"]:
             lines.append("   set_alias(%s, %s)" % (quoted(name), quoted(body["csh"])))
-        lines += ["else", "   set_shell_function(%s, %s, %s)" % (quoted(name), quoted(body["sh"]), quoted("")), "end"]
+        defined = "   set_shell_function(%s, %%s, %s)" % (quoted(name), quoted(""))
+        if body.get("fish"):
+            lines += ['elseif myShellType() == "fish" then', defined % quoted(body["fish"])]
+        lines += ["else", defined % quoted(body["sh"]), "end"]
     if description["load_message"]:
         lines += ['if mode() == "load" then', "   LmodMessage(%s)" % long_text(description["load_message"]), "end"]
     return "\n".join(lines) + "\n"
