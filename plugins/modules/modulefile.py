@@ -173,8 +173,9 @@ options:
         default: {}
       functions:
         description: Shell functions by name, each a mapping of C(sh), the body for bash, zsh and their kin, and
-          optionally C(csh), the alias that stands for it in csh, and C(fish), the body for that. Environment Modules 4
-          leaves them out in zsh, and before 4.2 in every shell.
+          optionally C(csh), the alias that stands for it in csh, and C(fish), the command that it
+          is in fish, which gets the arguments. Environment Modules 4 leaves them out in zsh, and before 4.2 in every
+          shell.
         type: dict
         default: {}
       conda_command:

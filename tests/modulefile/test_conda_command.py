@@ -38,16 +38,14 @@ def release(request, tmp_path):
         base = os.environ.get("TORCHSTACK_CONDA_PREFIX", "")
         if not base:
             pytest.skip("no real conda: TORCHSTACK_CONDA_PREFIX names the prefix, DIRECTORY/base, of one")
-        yield pathlib.Path(base).parent
-        shutil.rmtree(pathlib.Path(base, "etc", "conda", conda_command.DIRECTORY), ignore_errors=True)
-        return
+        return pathlib.Path(base).parent
     program = tmp_path / "release" / "base" / "bin" / "conda"
     program.parent.mkdir(parents=True)
     (tmp_path / "release" / "base" / "conda-meta").mkdir()
     text = pathlib.Path(conda_stand_in.__file__).read_text(encoding="utf-8")
     program.write_text(text.replace("/usr/bin/env python3", sys.executable, 1), encoding="utf-8")
     program.chmod(0o755)
-    yield tmp_path / "release"
+    return tmp_path / "release"
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.skipif(
@@ -73,7 +71,8 @@ def states(system, terminal, release, tmp_path, request):
     for name, text in conda_command.files("torchstack/1", "%s/base" % release).items():
         path = release / "base" / "etc" / "conda" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
     (tmp_path / "other" / "conda-meta").mkdir(parents=True)
     (tmp_path / "other" / "conda-meta" / "history").touch()
 

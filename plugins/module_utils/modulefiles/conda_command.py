@@ -44,7 +44,7 @@ def expanded(raw: Mapping) -> dict[str, Any]:
     found = {key: value for key, value in raw.items() if key != KEY}
     found["setenv"] = {**(raw.get("setenv") or {}), **settings(prefix)}
     found["functions"] = {**(raw.get("functions") or {}), "conda": {
-        "sh": '. "%s.sh"' % place, "csh": 'source "%s.csh" $*' % place, "fish": 'source "%s.fish" $argv' % place}}
+        "sh": '. "%s.sh"' % place, "csh": 'source "%s.csh" $*' % place, "fish": 'source "%s.fish"' % place}}
     return found
 
 

@@ -79,8 +79,9 @@ def _form_faults(description: Mapping) -> Iterable[str]:
     for name, body in description["functions"].items():
         if not body["sh"]:
             yield "The function %s has no body for sh; only functions that exist can be exported." % name
-        if "'" in str(body["csh"]):
-            yield "The function %s holds an apostrophe for csh, which Lmod hands on unquoted." % name
+        for shell in ("csh", "fish"):
+            if "'" in str(body.get(shell)):
+                yield "The function %s holds an apostrophe for %s, which Lmod hands on unquoted." % (name, shell)
 
 
 def _module_faults(key: str, name: str) -> Iterable[str]:

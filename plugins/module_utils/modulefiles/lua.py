@@ -118,10 +118,11 @@ def render_lua(description: Mapping, header: str) -> str:
         lines.append('if myShellType() == "csh" then')
         if body["csh"]:
             lines.append("   set_alias(%s, %s)" % (quoted(name), quoted(body["csh"])))
-        defined = "   set_shell_function(%s, %%s, %s)" % (quoted(name), quoted(""))
         if body.get("fish"):
-            lines += ['elseif myShellType() == "fish" then', defined % quoted(body["fish"])]
-        lines += ["else", defined % quoted(body["sh"]), "end"]
+            # Since 8.7, Lmod defines no functions there.
+            lines += ['elseif myShellType() == "fish" then',
+                      "   set_alias(%s, %s)" % (quoted(name), quoted(body["fish"]))]
+        lines += ["else", "   set_shell_function(%s, %s, %s)" % (quoted(name), quoted(body["sh"]), quoted("")), "end"]
     if description["load_message"]:
         lines += ['if mode() == "load" then', "   LmodMessage(%s)" % long_text(description["load_message"]), "end"]
     return "\n".join(lines) + "\n"

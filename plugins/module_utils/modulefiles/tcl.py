@@ -107,7 +107,7 @@ def render_tcl(description: Mapping, header: str) -> str:
             lines.append("   set-alias %s %s" % (name, quoted(body["csh"])))
         if body.get("fish"):
             lines += ["} elseif {[module-info shelltype fish] && [can_define]} {",
-                      "   set-function %s %s" % (name, quoted(body["fish"]))]
+                      "   set-function %s %s" % (name, quoted(body["fish"] + " $argv"))]
         lines += ["} elseif {[can_define]} {", "   set-function %s %s" % (name, quoted(body["sh"])), "}"]
     if description["load_message"]:
         lines.append("if {[module-info mode load]} {")
