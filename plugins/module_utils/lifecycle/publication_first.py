@@ -12,7 +12,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..core.versions import UP, direction
 from ..modulefiles.layout import default_path
-from .publication_changes import ALSO, DEFAULT
+from .publication_changes import DEFAULT
 
 SYSTEMS = {"tcl": "Environment Modules", "lmod": "Lmod"}
 
@@ -116,7 +116,7 @@ def _published_before(one: Candidate) -> bool:
     Its entries say that they belong to it, and it ends with the default. An entry comes before what it announces, so
     that only the very last of all may announce what was not done.
     """
-    own = [entry for entry in one.journal if entry.get("release") == one.release and entry.get("action") != ALSO]
+    own = [entry for entry in one.journal if entry.get("release") == one.release]
     if not own:
         return False
     if any(entry.get("first") is not True for entry in own):
