@@ -108,6 +108,9 @@ def test_a_module_that_the_site_wrote_under_a_further_name_is_refused_in_the_pla
 
 def test_a_finished_release_takes_a_further_name_and_keeps_its_own_bytes(run_module, place):
     run_module("modulefile", {**place, "description": description(place)})
+    run_module("modulefile_verify", {**place, "shells": ["bash"]})
+    published = {**place, "visible": True, "without_acceptance": "a test"}
+    run_module("modulefile_publish", published)
     own = os.path.join(place["root"], ".torchstack", RELEASE, "modulefiles", "tcl", "torchstack", RELEASE)
     with open(own, "a", encoding="utf-8") as stream:
         stream.write("# as an older version of the collection wrote it\n")
@@ -116,6 +119,8 @@ def test_a_finished_release_takes_a_further_name_and_keeps_its_own_bytes(run_mod
     done = run_module("modulefile", finished)
     assert done.changed and own not in done["written"]
     assert not run_module("modulefile", finished).changed
+    reverified = run_module("modulefile_verify", {**place, "shells": ["bash"], "where": "published"})
+    assert {entry.get("name") for entry in reverified["checked"]} == {None}
 
 
 def test_a_description_with_faults_changes_nothing_and_names_them_all(run_module, place):
