@@ -50,6 +50,15 @@ options:
         description: Name of the module, one word.
         type: str
         required: true
+      also_named:
+        description:
+          - Further names of the module, such as the one that the site's users type already. Under each there is a
+            modulefile of its own that does the same, of the same version and family, which is verified, published,
+            hidden, retired and rolled back with the module.
+          - Refused, before anything is written, where such a file in the module tree is not this release's.
+        type: list
+        elements: str
+        version_added: 0.3.0
       version:
         description: Version of the module, one word; as a rule the release's name.
         type: str
@@ -164,10 +173,19 @@ options:
         default: {}
       functions:
         description: Shell functions by name, each a mapping of C(sh), the body for bash, zsh and their kin, and
-          optionally C(csh), the alias that stands for it in csh. Environment Modules 4 leaves them out in zsh, and
-          before 4.2 in every shell.
+          optionally C(csh), the alias that stands for it in csh, and C(fish), the command that it
+          is in fish, which gets the arguments. Environment Modules 4 leaves them out in zsh, and before 4.2 in every
+          shell.
         type: dict
         default: {}
+      conda_command:
+        description:
+          - Define C(conda) for the shell, so that C(conda activate base), C(conda activate PREFIX) and
+            C(conda deactivate) work where conda's own hook never ran. It is the conda of the release, in C(base/bin) of
+            O(description.prefix), which is the active environment while the module is loaded.
+          - The filter P(hpcml.torchstack.conda_activation#filter) writes the files that the function reads.
+        type: bool
+        version_added: 0.3.0
       load_message:
         description: What users are told when they load the module.
         type: str
@@ -211,6 +229,10 @@ files:
   description: The staged files - C(lmod), C(tcl), or both, and C(description).
   returned: success
   type: dict
+also:
+  description: The staged files of each further name, as in RV(files) without C(description).
+  returned: success
+  type: dict
 written:
   description: The files that changed or went, or would in check mode.
   returned: success
@@ -230,10 +252,14 @@ failed_step:
 
 import json
 import os
+from typing import Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import conda_command
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
@@ -241,7 +267,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
     SYNTAXES,
     read_bytes,
     relative_path,
-    render,
+    render_each,
+    require_free,
     stage_directory,
     verified_texts,
     write_file,
@@ -252,39 +279,58 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_
 def run(module: AnsibleModule) -> dict:
     """Check the description, render it, and write what differs."""
     description = normalise(module.params["description"])
-    found = find_faults(description)
+    found = conda_command.faults(module.params["description"]) or find_faults(description)
     if found:
         raise StackError(
             "The description of %s/%s is refused: %s" % (description["name"], description["version"], " ".join(found)),
             "check the description", "Change modulefile_description.", faults=found)
-    stage = stage_directory(module.params["root"], module.params["release"])
-    rendered = render(description, module.params["release"])
-    places = {
-        syntax: os.path.join(stage, relative_path(syntax, description["name"], description["version"]))
-        for syntax in SYNTAXES
-    }
-    wanted = release_syntaxes(module.params["root"], module.params["release"], module.params["module_system"])
-    paths = {syntax: path for syntax, path in places.items() if syntax in wanted}
-    paths["description"] = os.path.join(stage, DESCRIPTION)
-    texts = {**rendered, "description": json.dumps(description, indent=2, sort_keys=True) + "\n"}
-    if module.params["finished"] and read_bytes(paths["description"]) == texts["description"].encode("utf-8"):
-        texts.update(verified_texts(stage))
+    root, release = module.params["root"], module.params["release"]
+    stage = stage_directory(root, release)
+    before = read_json_or_nothing(os.path.join(stage, DESCRIPTION))
+    texts = render_each(description, release)
+    if module.params["finished"] and own_part(before) == own_part(description):
+        for name, files in verified_texts(stage).items():
+            texts.get(name, {}).update(files)
+    wanted = release_syntaxes(root, release, module.params["module_system"])
+    contents: dict[str, str | None] = {}
+    for name in dict.fromkeys([description["name"], *texts, *before.get("also_named", [])]):
+        for syntax in SYNTAXES:
+            path = relative_path(syntax, name, description["version"])
+            contents[path] = texts[name][syntax] if name in texts and syntax in wanted else None
+            if name in texts and name != description["name"]:
+                require_free(root, release, path, read_bytes(os.path.join(root, path)), "check the description")
+    contents[DESCRIPTION] = json.dumps(description, indent=2, sort_keys=True) + "\n"
     written, diff = [], []
-    for key, path in paths.items():
-        before, after = read_bytes(path), texts[key].encode("utf-8")
-        if before != after:
+    for relative, text in contents.items():
+        path = os.path.join(stage, relative)
+        now = read_bytes(path)
+        if now != (None if text is None else text.encode("utf-8")):
             written.append(path)
-            diff.append(text_diff(path, before, texts[key]))
-            if not module.check_mode:
-                write_file(path, after)
-    for syntax in (syntax for syntax in SYNTAXES if syntax not in wanted):
-        before = read_bytes(places[syntax])
-        if before is not None:
-            written.append(places[syntax])
-            diff.append(text_diff(places[syntax], before, ""))
-            if not module.check_mode:
-                remove_staged(stage, places[syntax])
-    return {"changed": bool(written), "files": paths, "written": written, "diff": diff}
+            diff.append(text_diff(path, now, text or ""))
+            if not module.check_mode and text is None:
+                remove_staged(stage, path)
+            elif not module.check_mode:
+                write_file(path, (text or "").encode("utf-8"))
+    places = {name: {
+        syntax: os.path.join(stage, relative_path(syntax, name, description["version"])) for syntax in wanted}
+        for name in texts}
+    own = places.pop(description["name"])
+    return {
+        "changed": bool(written), "files": {**own, "description": os.path.join(stage, DESCRIPTION)}, "also": places,
+        "written": written, "diff": diff}
+
+
+def read_json_or_nothing(path: str) -> dict:
+    """Return a description that was recorded before; empty for none, and for one that is damaged."""
+    try:
+        return mapping(read_json(path))
+    except (OSError, ValueError):
+        return {}
+
+
+def own_part(description: Mapping) -> dict:
+    """Return what of a description is about the module's own name: a further name changes nothing of that."""
+    return {key: value for key, value in description.items() if key != "also_named"}
 
 
 def remove_staged(stage: str, path: str) -> None:
@@ -317,11 +363,12 @@ def main() -> None:
         "finished": {"type": "bool", "default": False},
         "description": {
             "type": "dict", "required": True, "options": {
-                "name": required, "version": required, "prefix": required, "external": texts, "help": text,
+                "name": required, "also_named": {"type": "list", "elements": "str"}, "version": required,
+                "prefix": required, "external": texts, "help": text,
                 "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
                 "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping,
                 "first_file": choices, "reasons": mapping, "unsetenv": texts, "aliases": mapping,
-                "functions": mapping, "load_message": text,
+                "functions": mapping, "conda_command": {"type": "bool"}, "load_message": text,
             },
         },
     })

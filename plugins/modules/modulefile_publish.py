@@ -17,6 +17,8 @@ description:
     later) and in C(.modulerc.lua) for Lmod.
   - A release on its way out is deprecated (loading it says so), hidden (it loads by its full name only), then gone
     (loading it fails with one sentence). Who has the module loaded can unload it at every stage.
+  - Where a module has further names (C(also_named)), what is done to it is done to the
+    modulefile and the default of each of them right before. Of a version that has such a name no longer, that one goes.
   - Each change is one file renamed into place, Tcl before Lua in each step - modulefiles, hidden or listed, default. At
     no moment does a user see half of a file, or a default that is not there.
   - Each change is written to C(<root>/.torchstack/<release>/publish.jsonl) before it is done, numbered over all
@@ -146,7 +148,8 @@ EXAMPLES = r"""
 RETURN = r"""
 actions:
   description: What was done, or would be done in check mode, in order. C(action) is C(show), C(deprecate), C(gone) or
-    C(remove) for a modulefile, C(hide) or C(list) for the list of what is hidden, and C(default).
+    C(remove) for a modulefile, C(hide) or C(list) for the list of what is hidden, C(default), and C(also) for any of
+    these files of a further name.
   returned: success
   type: list
   elements: dict

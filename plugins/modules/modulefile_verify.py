@@ -97,7 +97,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import read_json, write_json
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import RECORD, stage_directory
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
+    RECORD,
+    read_bytes,
+    relative_path,
+    stage_directory,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import release_syntaxes
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.verify import (
     SESSIONS,
@@ -131,6 +136,8 @@ def verify(module: AnsibleModule) -> dict:
     commands = {"lmod": params["lmod_command"], "tcl": params["modulecmd_command"]}
     found = find_commands(commands, os.environ, params["module_system"])
     syntaxes = release_syntaxes(params["root"], params["release"], params["module_system"])
+    if not staged:
+        description = published_names(top, description, syntaxes)
     plan = make_plan(top, description, found, params["shells"], params["module_path"], syntaxes)
     path = os.path.join(stage, RECORD)
     record = read_record(path) if staged else None
@@ -151,6 +158,14 @@ def verify(module: AnsibleModule) -> dict:
     if failure:
         raise failure
     return result(record, path, staged)
+
+
+def published_names(root: str, description: dict, syntaxes: tuple[str, ...]) -> dict:
+    """Return the description with those further names that users have: one may wait for the next publication."""
+    names = [name for name in description.get("also_named", []) if all(
+        read_bytes(os.path.join(root, relative_path(syntax, name, description["version"]))) is not None
+        for syntax in syntaxes)]
+    return {**description, "also_named": names}
 
 
 def result(record: dict, path: str, changed: bool) -> dict:

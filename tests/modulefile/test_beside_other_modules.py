@@ -164,6 +164,27 @@ def test_a_value_of_a_module_that_is_gone_does_not_come_back(system, say):
     assert found[4].get("ONE") != "conda's" and "TWO" not in found[4]
 
 
+def test_an_empty_value_of_the_user_s_keeps_no_other_module_from_unloading(system, say, monkeypatch):
+    if not pushes(system):
+        pytest.skip("this version has no pushenv")
+    monkeypatch.setitem(USER, "THREE", "")
+    ours = Module("torchstack", "1", "", True, (("setenv", "THREE", "ours"),))
+    other = Module("extra", "1", "", False, (("pushenv", "THREE", "pushed"), ("prepend", "PATH", "/soft/extra/bin")))
+    found = say([ours, other], "load torchstack/1", "load extra/1", "unload torchstack/1", "unload extra/1")
+    assert found[3]["PATH"] == USER["PATH"] and not found[3].get("THREE")
+
+
+def test_an_entry_that_another_module_has_moved_before_one_of_ours_stays_there(system, say):
+    if system.kind == EM:
+        pytest.skip("a plain module of Environment Modules leaves an entry where it is")
+    ours = Module("torchstack", "1", "", True, (("prepend", "PATH", "/soft/a/bin"), ("prepend", "PATH", "/soft/b/bin")))
+    before, extra, site = (Module(name, "1", "", False, (("prepend", "PATH", "/soft/%s/bin" % entry),))
+                           for name, entry in (("before", "b"), ("extra", "a"), ("site", "b")))
+    found = say([ours, before, extra, site], "load before/1", "load torchstack/1", "load extra/1", "load site/1",
+                "unload torchstack/1")
+    assert found[4]["PATH"] == "/soft/b/bin:/soft/a/bin:/usr/bin:/bin"
+
+
 def test_what_another_module_has_pushed_away_of_ours_does_not_come_back_when_ours_is_gone(system, say):
     if not pushes(system):
         pytest.skip("this version has no pushenv")

@@ -68,6 +68,61 @@ def test_staging_goes_through_check_and_do_twice(run_module, place):
     assert not run_module("modulefile", arguments).changed
 
 
+def test_a_further_name_is_staged_verified_published_and_taken_away_with_the_module(run_module, place):
+    arguments = {**place, "description": description(place, also_named=["conda"])}
+    planned = run_module("modulefile", arguments, check=True)
+    assert planned.changed and len(planned["written"]) == 5 and listing(place["root"]) == []
+    assert run_module("modulefile", arguments)["written"] == planned["written"]
+    assert not run_module("modulefile", arguments, check=True).changed
+    verified = run_module("modulefile_verify", {**place, "shells": ["bash"]})
+    assert {entry.get("name") for entry in verified["checked"]} == {None, "conda"}
+    assert not run_module("modulefile_verify", {**place, "shells": ["bash"]}).changed
+    publish = {**place, "visible": True, "default": True, "without_acceptance": "a test"}
+    for check, count in ((True, 8), (False, 8), (True, 0), (False, 0)):
+        done = run_module("modulefile_publish", publish, check=check)
+        assert len(done["actions"]) == count and done.changed == bool(count)
+        assert "The same holds for conda/%s." % RELEASE in done["summary"] or check
+    reverified = run_module("modulefile_verify", {**place, "shells": ["bash"], "where": "published"})
+    assert {entry.get("name") for entry in reverified["checked"]} == {None, "conda"}
+    again = run_module("modulefile", {**place, "description": description(place)})
+    assert len(again["written"]) == 3
+    assert not run_module("modulefile_verify", {**place, "shells": ["bash"]}).failed
+    gone = run_module("modulefile_publish", publish)
+    assert {action["action"] for action in gone["actions"]} == {"also"}
+    assert not [path for path in listing(place["root"] + "/modulefiles") if "/conda/" in path]
+
+
+@pytest.mark.parametrize("path", ["tcl/conda/" + RELEASE, "lmod/conda/%s.lua" % RELEASE])
+def test_a_module_that_the_site_wrote_under_a_further_name_is_refused_in_the_plan(run_module, place, path):
+    theirs = os.path.join(place["root"], "modulefiles", path)
+    os.makedirs(os.path.dirname(theirs))
+    with open(theirs, "w", encoding="utf-8") as stream:
+        stream.write("theirs\n")
+    before = listing(place["root"])
+    for check in (True, False):
+        named = {**place, "description": description(place, also_named=["conda"])}
+        result = run_module("modulefile", named, check=check)
+        assert result.failed and "%s was not written by this collection." % theirs in result["msg"]
+        assert listing(place["root"]) == before
+
+
+def test_a_finished_release_takes_a_further_name_and_keeps_its_own_bytes(run_module, place):
+    run_module("modulefile", {**place, "description": description(place)})
+    run_module("modulefile_verify", {**place, "shells": ["bash"]})
+    published = {**place, "visible": True, "without_acceptance": "a test"}
+    run_module("modulefile_publish", published)
+    own = os.path.join(place["root"], ".torchstack", RELEASE, "modulefiles", "tcl", "torchstack", RELEASE)
+    with open(own, "a", encoding="utf-8") as stream:
+        stream.write("# as an older version of the collection wrote it\n")
+    run_module("modulefile_verify", {**place, "shells": ["bash"]})
+    finished = {**place, "finished": True, "description": description(place, also_named=["conda"])}
+    done = run_module("modulefile", finished)
+    assert done.changed and own not in done["written"]
+    assert not run_module("modulefile", finished).changed
+    reverified = run_module("modulefile_verify", {**place, "shells": ["bash"], "where": "published"})
+    assert {entry.get("name") for entry in reverified["checked"]} == {None}
+
+
 def test_a_description_with_faults_changes_nothing_and_names_them_all(run_module, place):
     bad = description(place, setenv={"CFLAGS": "-I/x", "CUDA_HOME": "/opt/cuda"})
     result = run_module("modulefile", {**place, "description": bad})

@@ -238,3 +238,26 @@ def test_a_description_that_no_module_could_have_is_one_sentence(ansible_environ
     cases = [{"root": str(tmp_path / "root"), "description": {"setenv": {"TOY": "${"}}}]
     done = play_tasks("modulefile", "conda", MODULE, cases, ansible_environment, tmp_path)
     assert done.returncode != 0 and "only ${NAME} may follow a ${" in " ".join(done.stdout.split())
+
+
+def test_the_command_conda_is_written_where_the_release_has_conda_and_goes_with_the_key(ansible_environment, tmp_path):
+    base = tmp_path / "root" / "2026-11" / "base"
+    command = base / "etc" / "conda" / "torchstack"
+
+    def play(wanted, *options):
+        cases = [{"root": str(tmp_path / "root"), "description": {"conda_command": True} if wanted else {}}]
+        done = play_tasks("modulefile", "conda", MODULE, cases, ansible_environment, tmp_path, *options)
+        return done.returncode, " ".join(done.stdout.split())
+
+    assert play(True, "--check")[0] == 0 and not base.exists()
+    failed, said = play(True)
+    sentence = "module.conda_command is true, and %s/bin/conda is not there: add conda to base.specs" % base
+    assert failed and sentence in said
+    (base / "bin").mkdir()
+    (base / "bin" / "conda").touch()
+    assert play(True)[0] == 0
+    assert sorted(path.name for path in command.iterdir()) == ["conda.csh", "conda.fish", "conda.sh"]
+    assert "changed=0" in play(True, "--check")[1] and "changed=0" in play(True)[1]
+    assert "changed=1" in play(False, "--check")[1] and command.exists()
+    assert "changed=1" in play(False)[1] and not command.exists()
+    assert "changed=0" in play(False)[1]

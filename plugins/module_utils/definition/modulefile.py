@@ -7,8 +7,10 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Mapping, Sequence
 
-from ..modulefiles import description, description_checks, module_ranges
+from ..conda.request import spec_name
+from ..modulefiles import conda_command, description, description_checks, module_ranges
 from . import runtime_settings
+from .base import CONDA, NAMES
 from .toolchain import actions, is_module
 
 
@@ -56,6 +58,21 @@ def problems(own: Mapping[str, Any], settings: Sequence[Mapping[str, str]]) -> l
     return ["module.setenv and the run-time settings both set %s; keep it in one of them." % name for name in twice]
 
 
+def conda_problems(definition: object, source: str = "") -> list[str]:
+    """Find why the module cannot define conda for the shell, as far as a release file's data, as written, tells it."""
+    own, base = (definition.get(key) if isinstance(definition, Mapping) else None for key in ("module", "base"))
+    if not isinstance(own, Mapping) or own.get(conda_command.KEY) is not True or not isinstance(base, Mapping):
+        return []
+    where = "'module.%s'%s" % (conda_command.KEY, " in %s" % source if source else "")
+    if base.get("kind") != CONDA:
+        return ["%s is true, and %s has no conda of its own; remove the key." % (
+            where, NAMES.get(str(base.get("kind")), "the base"))]
+    specs = [spec for key in ("specs", "optional_specs") for spec in base.get(key) or [] if isinstance(spec, str)]
+    if base.get("specs") and "conda" not in set(map(spec_name, specs)):
+        return ["%s is true, and base.specs has no conda; add it there, or remove the key." % where]
+    return []
+
+
 def rendering_problems(definition: Mapping[str, Any], settings: Sequence[Mapping[str, str]], root: str) -> list[str]:
     """Find why a modulefile could not be rendered, as far as that is known before the machine is looked at.
 
@@ -74,7 +91,8 @@ def rendering_problems(definition: Mapping[str, Any], settings: Sequence[Mapping
     # Of a root that is none, the look at the machine tells what is wrong.
     prefix = "/" + posixpath.normpath("%s/%s" % (root, definition["release"])).lstrip("/")
     raw = {"name": "torchstack", "version": definition["release"], "prefix": prefix, **described}
-    return ["'module': %s" % fault for fault in description_checks.find_faults(description.normalise(raw))]
+    faults = conda_command.faults(raw) or description_checks.find_faults(description.normalise(raw))
+    return ["'module': %s" % fault for fault in faults]
 
 
 def family_problems(definition: object, source: str = "") -> list[str]:

@@ -74,6 +74,7 @@ def problems(
         *pytorch_build.problems(content, source),
         *amd_gpus.problems(content, source),
         *modulefile.family_problems(content, source),
+        *modulefile.conda_problems(content, source),
         *verification_rules.problems(whole, source),
     ]
     return found or [*release_name.unwritable(content, source), *verification_rules.form_problems(whole, source)]

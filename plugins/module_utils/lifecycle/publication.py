@@ -21,6 +21,7 @@ from ..modulefiles.layout import (
 )
 from ..modulefiles.visible_text import Added, one_line, read_added
 from .publication_changes import (
+    ALSO,
     DEFAULT,
     DEPRECATE,
     GONE,
@@ -236,7 +237,7 @@ def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:
             hidden[action.syntax].add(facts.version)
         elif action.action == LIST:
             hidden[action.syntax].discard(facts.version)
-        else:
+        elif action.action != ALSO:
             visible[action.syntax] = action.after
     return facts._replace(visible=visible, defaults=defaults, hidden=hidden)
 

@@ -35,6 +35,9 @@ SHOW, DEPRECATE, GONE, REMOVE = "show", "deprecate", "gone", "remove"
 HIDE, LIST, DEFAULT = "hide", "list", "default"
 """The files beside it: kept out of ``module avail``, listed again, what ``module load NAME`` means."""
 
+ALSO = "also"
+"""Any of these files of a further name of the module, which follows the module's own."""
+
 # The names of write_atomic: a dot, the file's name, a dot, and eight characters of tempfile.
 _UNFINISHED = re.compile(r"\.(.+)\.[a-z0-9_]{8}")
 _LISTINGS = frozenset(os.path.basename(path(syntax, "")) for syntax in SYNTAXES for path in (default_path, hidden_path))

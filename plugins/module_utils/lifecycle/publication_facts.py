@@ -28,7 +28,7 @@ from ..release.states import (
     default_of,
     hidden_of,
 )
-from .publication_changes import DEFAULT
+from .publication_changes import ALSO, DEFAULT
 
 STEP = "check what is to be published"
 NONE, VISIBLE, HIDDEN, GONE = "none", "visible", "hidden", "gone"
@@ -52,6 +52,8 @@ class Facts(NamedTuple):
     defaults: dict
     hidden: dict
     journal: list
+    others: tuple[Facts, ...] = ()
+    """The same of each further name of the module, and of each that it had before, of which nothing is staged."""
 
     @property
     def name(self) -> str:
@@ -114,8 +116,6 @@ def read_facts(root: str, release: str, subject: str = "", partitions: Mapping[s
         raise StackError(
             "Release %s has no record of a verified modulefile, %s." % (release, os.path.join(stage, RECORD)), STEP,
             "Run the role modulefile for this release first.", os.path.join(stage, RECORD), planned_after="modulefile")
-    name, version = record["name"], record["version"]
-    paths = {syntax: relative_path(syntax, name, version) for syntax in SYNTAXES}
     frozen, retired, thawed = (
         mapping(_read_record(os.path.join(stage, name + ".json"))) for name in ("frozen", "retired", "thawed"))
     if not subject and frozen.get("thawed"):
@@ -125,14 +125,28 @@ def read_facts(root: str, release: str, subject: str = "", partitions: Mapping[s
     accepted = {
         name: _read_record(os.path.join(stage_directory(root, release, name), ACCEPTANCE))
         for name in (required(partitions) if partitions else [""])}
-    return Facts(
-        root, release, record, accepted, state_on(root, release, subject, partitions),
-        frozen, retired, thawed,
-        {syntax: read_bytes(os.path.join(stage, paths[syntax])) for syntax in SYNTAXES},
-        {syntax: read_own(root, release, paths[syntax]) for syntax in SYNTAXES},
-        {syntax: default_of(root, syntax, name) for syntax in SYNTAXES},
-        {syntax: hidden_of(root, syntax, name) for syntax in SYNTAXES},
-        all_publications(root))
+    facts = _with_tree(Facts(
+        root, release, record, accepted, state_on(root, release, subject, partitions), frozen, retired, thawed,
+        {}, {}, {}, {}, all_publications(root)))
+    also = mapping(record.get("also"))
+    former = [
+        os.path.basename(os.path.dirname(str(entry.get("path", "")))) for entry in facts.journal
+        if entry.get("release") == release and entry.get("action") == ALSO]
+    return facts._replace(others=tuple(
+        _with_tree(facts._replace(record=dict(record, name=name, files=mapping(also.get(name)))))
+        for name in dict.fromkeys([*also, *former]) if name != record["name"]))
+
+
+def _with_tree(facts: Facts) -> Facts:
+    """Return facts with what is staged and seen under the name of their record."""
+    root, name = facts.root, facts.name
+    paths = {syntax: relative_path(syntax, name, facts.version) for syntax in SYNTAXES}
+    stage = stage_directory(root, facts.release)
+    return facts._replace(
+        staged={syntax: read_bytes(os.path.join(stage, paths[syntax])) for syntax in SYNTAXES},
+        visible={syntax: read_own(root, facts.release, paths[syntax]) for syntax in SYNTAXES},
+        defaults={syntax: default_of(root, syntax, name) for syntax in SYNTAXES},
+        hidden={syntax: hidden_of(root, syntax, name) for syntax in SYNTAXES})
 
 
 def _read_record(path: str) -> object:

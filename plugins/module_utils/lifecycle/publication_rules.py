@@ -49,10 +49,16 @@ def require_verified_bytes(facts: Facts) -> None:
     """Refuse modulefiles that are not those that were verified with success."""
     stage = stage_directory(facts.root, facts.release)
     remedy = "Run the role modulefile for this release again."
+    for other in facts.others:
+        _require_verified(other, stage, remedy)
     if facts.record["passed"] is not True:
         raise StackError(
             "The modulefile of release %s failed its verification." % facts.release, STEP, remedy,
             os.path.join(stage, RECORD))
+    _require_verified(facts, stage, remedy)
+
+
+def _require_verified(facts: Facts, stage: str, remedy: str) -> None:
     for syntax in facts.syntaxes:
         content = facts.staged[syntax]
         path = os.path.join(stage, relative_path(syntax, facts.name, facts.version))

@@ -31,6 +31,9 @@ def summary_lines(
     found.extend(
         _SEEN[seen] % (_join(syntaxes), after.full_name)
         for seen, syntaxes in _grouped({syntax: after.state(syntax) for syntax in after.syntaxes}).items())
+    also = ["%s/%s" % (other.name, other.version) for other in after.others if other.record["files"]]
+    if also and any(after.visible.values()):
+        found.append("The same holds for %s." % " and ".join(also))
     if after.notice and any(after.visible.values()):
         found.append("Loading it says: %s" % after.notice)
     found.extend(_defaults(before, after))

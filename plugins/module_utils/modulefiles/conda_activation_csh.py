@@ -57,13 +57,13 @@ def deactivate(work: Work) -> Iterator[str]:
     yield "  else"
     yield "    unsetenv %s" % work.kept
     yield '    if ("$torchstack_loaded" == "1") then'
-    yield "      sh -c 'echo \"$0\" >&2' %s" % _quoted(still_loaded(work.module))
+    yield "      sh -c 'echo \"$0\" >&2' %s" % quoted(still_loaded(work.module))
     yield from ("      unsetenv %s" % _was(work, name) for name in [*changed, *work.paths])
     yield "    else"
     for name in work.paths:
         was = _was(work, name)
         if name == "PATH":
-            yield "      setenv %s %s" % (_ENTRY, _quoted(work.binaries))
+            yield "      setenv %s %s" % (_ENTRY, quoted(work.binaries))
             yield '      set torchstack_loaded = "`%s`"' % (_HAS % name)
             yield "      unsetenv %s" % _ENTRY
         yield "      if ($?%s && $?%s && $torchstack_loaded == 0) then" % (was, name)
@@ -89,9 +89,15 @@ def deactivate(work: Work) -> Iterator[str]:
 def _loaded(work: Work) -> Iterator[str]:
     yield "set torchstack_loaded = 0"
     yield "if ($?LOADEDMODULES) then"
-    yield "  setenv %s %s" % (_ENTRY, _quoted(work.module))
-    yield '  set torchstack_loaded = "`%s`"' % (_HAS % "LOADEDMODULES")
-    yield "  unsetenv %s" % _ENTRY
+    for number, module in enumerate(work.modules):
+        indent = "    " if number else "  "
+        if number:
+            yield '  if ("$torchstack_loaded" == "0") then'
+        yield "%ssetenv %s %s" % (indent, _ENTRY, quoted(module))
+        yield '%sset torchstack_loaded = "`%s`"' % (indent, _HAS % "LOADEDMODULES")
+        yield "%sunsetenv %s" % (indent, _ENTRY)
+        if number:
+            yield "  endif"
     yield "endif"
 
 
@@ -121,9 +127,10 @@ def _was(work: Work, name: str) -> str:
 
 def value_of(text: str) -> str:
     """Return a value of the description as a word of the shell."""
-    return "".join('"`printenv %s`"' % content if kind == "variable" else _quoted(content)
+    return "".join('"`printenv %s`"' % content if kind == "variable" else quoted(content)
                    for kind, content in parse_value(text))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return a text as one word of the shell."""
     return "'%s'" % text.replace("'", "'\\''").replace("!", "\\!").replace("\n", "\\\n")

@@ -57,7 +57,7 @@ _REMOVE = r"""
 
 def activate(work: Work) -> Iterator[str]:
     """Yield the lines of the script that activates."""
-    yield "if not contains -- %s (string split : -- \"$LOADEDMODULES\")" % _quoted(work.module)
+    yield "if not %s" % _loaded(work)
     yield "  if set -q %s" % work.kept
     yield "    set -gx %s (math $%s + 1)" % (work.kept, work.kept)
     yield "  else"
@@ -82,13 +82,13 @@ def deactivate(work: Work) -> Iterator[str]:
     yield "    set -gx %s (math $%s - 1)" % (work.kept, work.kept)
     yield "  else"
     yield "    set -e %s" % work.kept
-    yield "    if contains -- %s (string split : -- \"$LOADEDMODULES\")" % _quoted(work.module)
-    yield "      echo %s >&2" % _quoted(still_loaded(work.module))
+    yield "    if %s" % _loaded(work)
+    yield "      echo %s >&2" % quoted(still_loaded(work.module))
     yield from ("      set -e %s_%s_WAS" % (work.kept, name) for name in [*changed, *work.paths])
     yield "    else"
     yield _REMOVE.strip("\n").replace("@K@", work.kept)
     for name in work.paths:
-        stays = "contains -- %s $PATH; or " % _quoted(work.binaries) if name == "PATH" else ""
+        stays = "contains -- %s $PATH; or " % quoted(work.binaries) if name == "PATH" else ""
         yield "      %s__torchstack_remove %s" % (stays, name)
     yield from ("      __torchstack_restore %s" % name for name in changed)
     yield "      functions -e __torchstack_remove __torchstack_restore"
@@ -97,11 +97,17 @@ def deactivate(work: Work) -> Iterator[str]:
     yield "end"
 
 
+def _loaded(work: Work) -> str:
+    tests = ["contains -- %s (string split : -- \"$LOADEDMODULES\")" % quoted(module) for module in work.modules]
+    return tests[0] if len(tests) == 1 else "begin; %s; end" % "; or ".join(tests)
+
+
 def value_of(text: str) -> str:
     """Return a value of the description as a word of the shell."""
-    return "".join('"$%s"' % content if kind == "variable" else _quoted(content)
+    return "".join('"$%s"' % content if kind == "variable" else quoted(content)
                    for kind, content in parse_value(text))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return a text as one word of the shell."""
     return "'%s'" % text.replace("\\", "\\\\").replace("'", "\\'")

@@ -57,7 +57,7 @@ _RESTORE = r"""
 def activate(work: Work) -> Iterator[str]:
     """Yield the lines of the script that activates."""
     yield 'case ":${LOADEDMODULES-}:" in'
-    yield "  *%s*) ;;" % _quoted(":%s:" % work.module)
+    yield "  %s) ;;" % _loaded(work)
     yield "  *)"
     yield '    case "${%s:-0}" in' % work.kept
     yield "    0)"
@@ -86,8 +86,8 @@ def deactivate(work: Work) -> Iterator[str]:
     yield "0) ;;"
     yield "1)"
     yield '  case ":${LOADEDMODULES-}:" in'
-    yield "  *%s*)" % _quoted(":%s:" % work.module)
-    yield "    echo %s >&2" % _quoted(still_loaded(work.module))
+    yield "  %s)" % _loaded(work)
+    yield "    echo %s >&2" % quoted(still_loaded(work.module))
     yield "    \\unset -v %s" % " ".join("%s_%s_WAS" % (work.kept, name) for name in [*changed, *work.paths])
     yield "    ;;"
     yield "  *)"
@@ -95,7 +95,7 @@ def deactivate(work: Work) -> Iterator[str]:
     for name in work.paths:
         line = "__torchstack_remove %s" % name
         if name == "PATH":
-            line = 'case ":$PATH:" in *%s*) ;; *) %s ;; esac' % (_quoted(":%s:" % work.binaries), line)
+            line = 'case ":$PATH:" in *%s*) ;; *) %s ;; esac' % (quoted(":%s:" % work.binaries), line)
         yield "    " + line
     yield from ("    __torchstack_restore %s" % name for name in changed)
     yield "    \\unset -f __torchstack_restore __torchstack_remove"
@@ -107,6 +107,10 @@ def deactivate(work: Work) -> Iterator[str]:
     yield "esac"
 
 
+def _loaded(work: Work) -> str:
+    return " | ".join("*%s*" % quoted(":%s:" % module) for module in work.modules)
+
+
 def still_loaded(module: str) -> str:
     """Say what a deactivation leaves that came after a load."""
     return ("%s was loaded after conda activate: its variables stay. Next time unload it before conda deactivate."
@@ -115,9 +119,10 @@ def still_loaded(module: str) -> str:
 
 def value_of(text: str) -> str:
     """Return a value of the description as a word of the shell."""
-    return "".join('"${%s-}"' % content if kind == "variable" else _quoted(content)
+    return "".join('"${%s-}"' % content if kind == "variable" else quoted(content)
                    for kind, content in parse_value(text))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return a text as one word of the shell."""
     return "'%s'" % text.replace("'", "'\\''")

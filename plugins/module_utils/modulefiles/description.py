@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
+from . import conda_command
+
 Part = tuple
 """``("text", literal)`` or ``("variable", name)``."""
 
@@ -58,16 +60,21 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
 def normalise(raw: Mapping) -> dict:
     """Return the description with every key present and every scalar as text; ``None`` means empty.
 
-    Without ``reasons`` and ``first_file`` where there are none, as in descriptions that were recorded before there were
-    any. A boolean, a list or a mapping where a text belongs stays what it is, for :func:`find_faults` to name.
+    Without ``reasons``, ``first_file`` and ``also_named`` where there are none, as in descriptions that were recorded
+    before there were any; ``conda_command`` is expanded. A boolean, a list or a mapping where a text belongs stays what
+    it is, for :func:`find_faults` to name.
     """
+    if conda_command.is_wanted(raw):
+        raw = conda_command.expanded(raw)
     description: dict = {key: _text(raw.get(key)) for key in TEXT_KEYS}
     for key in LIST_KEYS:
         description[key] = [_text(item) for item in raw.get(key) or []]
     for key in DICT_KEYS:
         description[key] = {str(name): _text(value) for name, value in (raw.get(key) or {}).items()}
     description["functions"] = {
-        str(name): {shell: _text(body.get(shell)) if isinstance(body, Mapping) else "" for shell in ("sh", "csh")}
+        str(name): {
+            shell: _text(body.get(shell)) if isinstance(body, Mapping) else "" for shell in ("sh", "csh", "fish")
+            if shell != "fish" or (isinstance(body, Mapping) and body.get("fish"))}
         for name, body in (raw.get("functions") or {}).items()}
     for key in PATH_KEYS:
         description[key] = [
@@ -80,7 +87,8 @@ def normalise(raw: Mapping) -> dict:
             "missing": _text(entry.get("missing")),
         }
         for entry in raw.get("first_file") or []]
-    for key in ("reasons", "first_file"):
+    description["also_named"] = [_text(name) for name in raw.get("also_named") or []]
+    for key in ("reasons", "first_file", "also_named"):
         if not description[key]:
             del description[key]
     return description
@@ -90,6 +98,13 @@ def _text(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, (bool, list, dict)) else str(value)
+
+
+def under_each_name(description: Mapping) -> dict[str, dict]:
+    """Return the description of each module that it stands for, by its name: its own first, then the further ones."""
+    names = [description["name"], *description.get("also_named", [])]
+    return {name: {**{key: value for key, value in description.items() if key != "also_named"}, "name": name}
+            for name in names}
 
 
 def comment_lines(description: Mapping, name: str) -> list[str]:

@@ -56,6 +56,11 @@ def _form_faults(description: Mapping) -> Iterable[str]:
         if not _NAME.match(str(description[key])) or description[key] == "default":
             yield "The %s of the module, %r, is not one plain word of letters, digits and . _ + -." % (
                 key, description[key])
+    for name in description.get("also_named", []):
+        if not _NAME.match(str(name)) or name == "default":
+            yield "%r in also_named is not one plain word of letters, digits and . _ + -." % name
+        elif name == description["name"] or description["also_named"].count(name) > 1:
+            yield "The module has the name %s already; take it out of also_named." % name
     if not str(description["prefix"]).startswith("/") or not _is_normal(str(description["prefix"])):
         yield "The prefix %r is not an absolute path in its shortest form." % description["prefix"]
     if description["family"] and not _FAMILY.match(str(description["family"])):
@@ -74,8 +79,9 @@ def _form_faults(description: Mapping) -> Iterable[str]:
     for name, body in description["functions"].items():
         if not body["sh"]:
             yield "The function %s has no body for sh; only functions that exist can be exported." % name
-        if "'" in str(body["csh"]):
-            yield "The function %s holds an apostrophe for csh, which Lmod hands on unquoted." % name
+        for shell in ("csh", "fish"):
+            if "'" in str(body.get(shell)):
+                yield "The function %s holds an apostrophe for %s, which Lmod hands on unquoted." % (name, shell)
 
 
 def _module_faults(key: str, name: str) -> Iterable[str]:
@@ -215,6 +221,8 @@ def _texts(description: Mapping) -> Iterable[tuple]:
         for entry in description[key]:
             for value in entry["values"]:
                 yield key, value, "an entry of %s for %s" % (key, entry["name"])
+    for index, value in enumerate(description.get("also_named", [])):
+        yield "also_named", value, "also_named[%d]" % index
     for index, entry in enumerate(first_files(description)):
         for part in ("variables", "candidates"):
             for value in entry[part]:

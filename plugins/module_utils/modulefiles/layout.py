@@ -17,6 +17,7 @@ from typing import Mapping, Sequence
 
 from ..core.errors import StackError
 from ..core.files import read_json, write_atomic
+from .description import under_each_name
 from .lua import quoted as lua_quoted
 from .lua import render_lua
 from .tcl import quoted as tcl_quoted
@@ -149,22 +150,44 @@ def render(description: Mapping, release: str) -> dict[str, str]:
     return render_under(description, title, "the description of the release")
 
 
+def render_each(description: Mapping, release: str) -> dict[str, dict[str, str]]:
+    """Render the modulefiles of all names of a description without faults: those of :func:`render`, by name."""
+    return {name: render(one, release) for name, one in under_each_name(description).items()}
+
+
 def render_under(description: Mapping, title: str, source: str) -> dict[str, str]:
     """Render both under a header, which says what the file is (``title``) and what it is written from."""
     header = "%s, %s.\nChanges made here are lost: the file is written anew from %s." % (title, MAKER, source)
     return {"tcl": render_tcl(description, header), "lmod": render_lua(description, header)}
 
 
-def verified_texts(stage: str) -> dict[str, str]:
-    """Return the staged modulefiles by syntax that are byte for byte those that were verified with success."""
+def verified_texts(stage: str) -> dict[str, dict[str, str]]:
+    """Return staged modulefiles that are byte for byte those that were verified with success, by name and syntax."""
     record = read_json(os.path.join(stage, RECORD))
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
     if isinstance(record, dict) and record.get("passed") is True:
-        for syntax, entry in record["files"].items():
-            content = read_bytes(os.path.join(stage, entry["path"]))
-            if content is not None and digest(content) == entry["sha256"]:
-                found[syntax] = content.decode("utf-8")
+        for name, files in {record["name"]: record["files"], **record.get("also", {})}.items():
+            for syntax, entry in files.items():
+                content = read_bytes(os.path.join(stage, entry["path"]))
+                if content is not None and digest(content) == entry["sha256"]:
+                    found.setdefault(name, {})[syntax] = content.decode("utf-8")
     return found
+
+
+def require_free(root: str, release: str, path: str, content: bytes | None, step: str) -> None:
+    """Refuse to take the place of a modulefile, ``path`` below the root, that is not this release's own.
+
+    Raises StackError: somebody else wrote it, or it is another release's.
+    """
+    where = os.path.join(root, path)
+    if content is not None and MAKER.encode() not in content:
+        raise StackError(
+            "%s was not written by this collection." % where, step,
+            "Move it away, or choose another name for the module.", where)
+    if release_of(content) not in ("", release):
+        raise StackError(
+            "%s is the module of release %s." % (where, release_of(content)), step,
+            "Choose another name in module.also_named.", where)
 
 
 def digest(content: bytes) -> str:

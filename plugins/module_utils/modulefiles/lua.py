@@ -118,6 +118,10 @@ def render_lua(description: Mapping, header: str) -> str:
         lines.append('if myShellType() == "csh" then')
         if body["csh"]:
             lines.append("   set_alias(%s, %s)" % (quoted(name), quoted(body["csh"])))
+        if body.get("fish"):
+            # Since 8.7, Lmod defines no functions there.
+            lines += ['elseif myShellType() == "fish" then',
+                      "   set_alias(%s, %s)" % (quoted(name), quoted(body["fish"]))]
         lines += ["else", "   set_shell_function(%s, %s, %s)" % (quoted(name), quoted(body["sh"]), quoted("")), "end"]
     if description["load_message"]:
         lines += ['if mode() == "load" then', "   LmodMessage(%s)" % long_text(description["load_message"]), "end"]

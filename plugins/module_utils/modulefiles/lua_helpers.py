@@ -123,7 +123,9 @@ local function replace_pushed(name, given, before)
    local stack = os.getenv("__LMOD_STACK_" .. name) or ""
    local rest, first = stack:match("^(.-)([^:]+)$")
    if found and given and first == base64.encode64(given) then
-      assign("__LMOD_STACK_" .. name, rest .. (before and base64.encode64(before) or "false"))
+      -- An empty one would leave nothing to take off, and Lmod ends in the middle of that module's unload.
+      local kept = before and before ~= "" and base64.encode64(before) or "false"
+      assign("__LMOD_STACK_" .. name, rest .. kept)
    end
 end
 
@@ -188,7 +190,7 @@ end
 
 -- Put own entries that are still there, as the user or another module has them too, where they were before. Where
 -- nothing else has changed since then, the former text comes back as it was.
-local function give_back(name, before, own, moved)
+local function give_back(name, before, own, moved, first, last)
    local variable = variables()[name]
    if not variable or not variable.nodups then return end
    local left, is_left = entries_of(os.getenv(name) or "")
@@ -200,6 +202,16 @@ local function give_back(name, before, own, moved)
          -- Another module has moved it since: it is where that one wants it.
          if own[entry] and at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * own[entry] < 0 then
             own[entry] = nil
+         end
+      end
+   end
+   -- So it is where entries of this module's own have changed places: of those in front the later one came forward, of
+   -- those at the end the earlier one went behind.
+   for _, list in ipairs({first, last}) do
+      for i, entry in ipairs(list) do
+         for j = i + 1, #list do
+            local a, b = at[entry], at[list[j]]
+            if a and b and b < a then own[list == first and list[j] or entry] = nil end
          end
       end
    end
@@ -253,7 +265,7 @@ local function extend(name, before, after)
       for i = above or 1, layer and #layers or 0 do
          for _, entry in ipairs(entries_of(layers[i].given or "")) do own[entry], moved[entry] = nil, true end
       end
-      if layer and layer.before then give_back(name, layer.before, own, moved) end
+      if layer and layer.before then give_back(name, layer.before, own, moved, before, after) end
    end
 end
 """

@@ -105,6 +105,9 @@ def render_tcl(description: Mapping, header: str) -> str:
         lines.append('if {[module-info shelltype csh]} {')
         if body["csh"]:
             lines.append("   set-alias %s %s" % (name, quoted(body["csh"])))
+        if body.get("fish"):
+            lines += ["} elseif {[module-info shelltype fish] && [can_define]} {",
+                      "   set-function %s %s" % (name, quoted(body["fish"] + " $argv"))]
         lines += ["} elseif {[can_define]} {", "   set-function %s %s" % (name, quoted(body["sh"])), "}"]
     if description["load_message"]:
         lines.append("if {[module-info mode load]} {")

@@ -14,7 +14,7 @@ from typing import Mapping, NamedTuple, Sequence
 from ..core.errors import StackError
 from ..core.files import read_json
 from . import module_system
-from .description import normalise
+from .description import normalise, under_each_name
 from .layout import (
     DESCRIPTION,
     SYNTAXES,
@@ -51,12 +51,15 @@ class Check(NamedTuple):
     system_version: str
     shell: str
     state: str
+    name: str = ""
+    """the further name of the module that it is loaded by; empty for its own"""
 
     def as_dict(self) -> dict:
         """Return plain data for the record."""
-        return {
+        found = {
             "syntax": self.syntax, "system": self.system.title, "command": self.system.command,
             "version": self.system_version, "shell": os.path.basename(self.shell), "state": self.state}
+        return {**found, "name": self.name} if self.name else found
 
 
 class Plan(NamedTuple):
@@ -71,6 +74,8 @@ class Plan(NamedTuple):
     """the file that each variable of ``first_file`` names"""
     left_out: tuple
     """the kinds of modulefile whose module system the site's users do not have"""
+    also: Mapping
+    """the files of each further name of the module"""
 
     @property
     def inputs(self) -> str:
@@ -80,8 +85,7 @@ class Plan(NamedTuple):
     def inputs_with(self, checked: Sequence[Mapping], not_checked: Sequence[Mapping]) -> str:
         """Return what that digest would be with these sessions."""
         outcome = [FORMAT, self.description, self.files, list(checked), list(not_checked), self.module_path]
-        if self.chosen:
-            outcome.append(self.chosen)
+        outcome += [part for part in (self.chosen, self.also) if part]
         return digest(json.dumps(outcome, sort_keys=True).encode("utf-8"))
 
 
@@ -126,16 +130,10 @@ def make_plan(
 
     ``found`` is the answer of :func:`find_commands`. Raises StackError: a modulefile is not there.
     """
-    files = {}
-    for syntax in syntaxes:
-        path = relative_path(syntax, description["name"], description["version"])
-        content = read_bytes(os.path.join(top, path))
-        if content is None:
-            raise StackError(
-                "There is no modulefile %s." % os.path.join(top, path), "read",
-                "Run the role modulefile for this release, or publish it, first.", os.path.join(top, path),
-                planned_after="modulefile")
-        files[syntax] = {"path": path, "sha256": digest(content)}
+    named = {
+        name: {syntax: _file_of(top, syntax, name, description["version"]) for syntax in syntaxes}
+        for name in under_each_name(description)}
+    files = named.pop(description["name"])
     checks: list[Check] = []
     absent: list[dict] = []
     left_out = tuple(syntax for syntax in syntaxes if syntax not in found)
@@ -149,8 +147,21 @@ def make_plan(
             if program is None:
                 absent.append({"syntax": syntax, "shell": shell, "why": "%s is not installed here." % shell})
                 continue
-            checks.extend(Check(syntax, entry[0], entry[1], program, state) for state in STATES)
-    return Plan(files, checks, absent, description, list(module_path), resolve_first_files(description), left_out)
+            checks.extend(
+                Check(syntax, entry[0], entry[1], program, state, name) for name in ("", *named) for state in STATES)
+    return Plan(
+        files, checks, absent, description, list(module_path), resolve_first_files(description), left_out, named)
+
+
+def _file_of(top: str, syntax: str, name: str, version: str) -> dict[str, str]:
+    path = relative_path(syntax, name, version)
+    content = read_bytes(os.path.join(top, path))
+    if content is None:
+        raise StackError(
+            "There is no modulefile %s." % os.path.join(top, path), "read",
+            "Run the role modulefile for this release, or publish it, first.", os.path.join(top, path),
+            planned_after="modulefile")
+    return {"path": path, "sha256": digest(content)}
 
 
 def is_done(plan: Plan, record: object) -> bool:
@@ -178,10 +189,10 @@ def carry_out(
     plan: Plan, top: str, description: Mapping, module_path: Sequence[str], base: Mapping[str, str], scratch: str
 ) -> dict:
     """Run every session of a plan, and return the record. Raises StackError: a shell did not come to its end."""
-    full_name = "%s/%s" % (description["name"], description["version"])
-    commands = (("load", full_name), ("unload", full_name))
     checked = []
     for check in plan.checks:
+        full_name = "%s/%s" % (check.name or description["name"], description["version"])
+        commands = (("load", full_name), ("unload", full_name))
         home = tempfile.mkdtemp(prefix="home-", dir=scratch)
         try:
             directories = [os.path.join(top, "modulefiles", check.syntax), *module_path]
@@ -197,6 +208,8 @@ def carry_out(
     }
     if plan.chosen:
         record["chosen"] = plan.chosen
+    if plan.also:
+        record["also"] = plan.also
     return record
 
 
@@ -208,7 +221,8 @@ def verdict(record: Mapping, description: Mapping) -> StackError | None:
     first = failed[0]
     return StackError(
         "%s/%s does not load and unload cleanly with %s %s in %s (%s environment): %s" % (
-            record["name"], record["version"], first["system"], first["version"], first["shell"], first["state"],
+            first.get("name", record["name"]), record["version"], first["system"], first["version"], first["shell"],
+            first["state"],
             " ".join(first["problems"])),
         "load and unload the modulefile", _remedy(" ".join(first["problems"]), description),
         checked=record["checked"], not_checked=record["not_checked"])

@@ -105,6 +105,37 @@ def test_a_family_that_is_the_name_of_a_module_that_is_loaded_along_is_told_once
     assert found.endswith("give the family another name, or remove the key.")
 
 
+CONDA = {"base": {"kind": "conda", "specs": ["python 3.11.*", "conda >=24"]}, "module": {"conda_command": True}}
+
+
+@pytest.mark.parametrize(("change", "problem"), [
+    ({}, ""), ({"module": {}}, ""), ({"base": {"kind": "conda", "specs": ["python"], "optional_specs": ["conda"]}}, ""),
+    ({"base": {"kind": "conda", "lock": "conda.lock"}}, ""), ({"base": None}, ""),
+    ({"base": {"kind": "python_overlay"}}, "an overlay of the site's Python has no conda of its own; remove the key."),
+    ({"base": {"kind": "conda", "specs": ["python"]}}, "base.specs has no conda; add it there, or remove the key."),
+])
+def test_the_module_defines_conda_only_where_the_release_has_it(change, problem):
+    found = modulefile.conda_problems({**CONDA, **change}, "a.yml")
+    assert found == (["'module.conda_command' in a.yml is true, and " + problem] if problem else [])
+
+
+@pytest.mark.parametrize(("change", "problem"), [
+    ({"functions": {"conda": {"sh": "true"}}}, "conda_command and functions both define conda; keep one of them."),
+    ({"aliases": {"conda": "true"}}, "conda_command and aliases both define conda; keep one of them."),
+    ({"also_named": ["torchstack"]}, "The module has the name torchstack already; take it out of also_named."),
+    ({"also_named": ["conda", "conda"]}, "The module has the name conda already; take it out of also_named."),
+    ({"also_named": ["my conda"]}, "'my conda' in also_named is not one plain word of letters, digits and . _ + -."),
+])
+def test_a_module_has_each_name_and_each_function_once(change, problem):
+    definition = {"release": "r1", "module": {"conda_command": True, **change}}
+    assert set(modulefile.rendering_problems(definition, [], "/soft")) == {"'module': " + problem}
+
+
+def test_a_prefix_that_a_shell_would_take_apart_has_no_conda_command():
+    (found,) = modulefile.rendering_problems({"release": "r1", "module": {"conda_command": True}}, [], "/my soft")
+    assert "conda_command needs a prefix that every shell takes as it is" in found
+
+
 def test_what_a_modulefile_cannot_have_is_known_before_anything_is_built():
     own = {"prepend": [{"name": "PATH", "values": ["/opt/x/bin", "${HOME}/bin"]}], "setenv": {"A": "${B}/c"}}
     definition = {"release": "r1", "module": own}

@@ -53,9 +53,13 @@ def test_modulefiles_stay_as_they_were_verified_as_long_as_they_are_those(tmp_pa
     path = subject.relative_path("tcl", "t", "1")
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text("as it was")
-    record = {"passed": True, "files": {"tcl": {"path": path, "sha256": subject.digest(b"as it was")}}}
+    record = {"name": "t", "passed": True, "files": {"tcl": {"path": path, "sha256": subject.digest(b"as it was")}}}
     (tmp_path / subject.RECORD).write_text(json.dumps(record))
-    assert subject.verified_texts(str(tmp_path)) == {"tcl": "as it was"}
+    assert subject.verified_texts(str(tmp_path)) == {"t": {"tcl": "as it was"}}
+    further = dict(record, name="other", files={}, also={"t": record["files"]})
+    (tmp_path / subject.RECORD).write_text(json.dumps(further))
+    assert subject.verified_texts(str(tmp_path)) == {"t": {"tcl": "as it was"}}
+    (tmp_path / subject.RECORD).write_text(json.dumps(record))
     (tmp_path / path).write_text("changed")
     assert subject.verified_texts(str(tmp_path)) == {}
     (tmp_path / path).write_text("as it was")
