@@ -135,7 +135,8 @@ def test_a_series_of_the_sites_own_lints_clean_and_a_missing_one_is_told_with_th
     release.write_text(release.read_text().replace("series: 0.28.1", "series: ours"))
     case = {"sources": [directory / "inventory" / "hosts.yml"]}
     (problem,) = linting.lint_all([case], ansible_environment)[0]["problems"]
-    assert problem["message"].startswith("'horovod.series' is ours, and there are 0.28.1: ") and problem["line"]
+    said = "'horovod.series' is ours, and there are 0.28.1, 0.28.1-cxx20: "
+    assert problem["message"].startswith(said) and problem["line"]
     (directory / "series" / "horovod" / "ours").mkdir(parents=True)
     (directory / "series" / "horovod" / "ours" / "0001-a.patch").write_text("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n")
     assert linting.lint_all([case], ansible_environment)[0]["problems"] == []

@@ -59,7 +59,7 @@ def test_another_name_and_a_missing_series_are_told(content):
     (found,) = problems(content, name="2026-11-22")
     assert found.endswith("'release' is 2026-11-20, and the name of the file says 2026-11-22; they must be the same.")
     (found,) = problems(dict(content, horovod=dict(content["horovod"], series="0.0")))
-    assert "'horovod.series' is 0.0, and there are 0.28.1: " in found
+    assert "'horovod.series' is 0.0, and there are 0.28.1, 0.28.1-cxx20: " in found
 
 
 def test_series_of_the_sites_own_are_known_and_a_bad_patch_of_theirs_is_told(content, tmp_path):
@@ -72,7 +72,7 @@ def test_series_of_the_sites_own_are_known_and_a_bad_patch_of_theirs_is_told(con
     assert problems(ours, own_series=str(tmp_path)) == [
         "r.yml: 0001-ours.patch, line 1: the file holds no unified diff."]
     (found,) = problems(dict(content, horovod=dict(content["horovod"], series="0.0")), own_series=str(tmp_path))
-    assert found.startswith("r.yml:7: 'horovod.series' is 0.0, and there are 0.28.1, ours: ")
+    assert found.startswith("r.yml:7: 'horovod.series' is 0.0, and there are 0.28.1, 0.28.1-cxx20, ours: ")
 
 
 def test_a_step_of_a_release_that_is_not_judged_is_known(content):
