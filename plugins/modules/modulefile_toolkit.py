@@ -197,7 +197,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import run_module, text_diff
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_rules import require_ours
+from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_facts import STEP
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.cuda_toolkit import (
     HEADER_VARIABLES,
     describe,
@@ -210,6 +210,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
     read_bytes,
     relative_path,
     render_under,
+    require_ours,
     write_file,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.site_system import syntaxes_of
@@ -237,7 +238,7 @@ def run(module: AnsibleModule) -> dict:
     before = {key: read_bytes(os.path.join(root, path)) for key, path in paths.items()}
     changed = [key for key in paths if before[key] != texts[key].encode("utf-8")]
     for key in changed:
-        require_ours(root, paths[key], before[key])
+        require_ours(root, paths[key], before[key], STEP)
     record: dict = {"checked": [], "not_checked": []}
     if changed and not module.check_mode:
         record = try_out(module, description, {paths[key]: texts[key] for key in paths})

@@ -15,6 +15,7 @@ from ..modulefiles.layout import (
     read_bytes,
     relative_path,
     require_free,
+    require_ours,
 )
 from ..modulefiles.visible_text import Added, read_added, visible_bytes
 from .publication_changes import (
@@ -26,7 +27,6 @@ from .publication_changes import (
     Action,
 )
 from .publication_facts import STEP, Facts
-from .publication_rules import require_ours
 
 
 class _Names:
@@ -69,7 +69,7 @@ class Plan:
             self._remove(action, syntax, names)
             return
         if names is not self._own:
-            require_free(facts.root, facts.release, path, read_bytes(os.path.join(facts.root, path)), STEP)
+            require_free(facts.root, facts.release, path, self._now(path), STEP)
         self._change(action, syntax, path, visible_bytes(syntax, facts.staged[syntax], added))
 
     def remove(self, syntax: str) -> None:
@@ -146,7 +146,7 @@ class Plan:
     ) -> None:
         before = self._now(path)
         if before != after:
-            require_ours(self._facts.root, path, before)
+            require_ours(self._facts.root, path, before, STEP)
             self._contents[path] = after
             self.actions.append(Action(
                 action, syntax, path, before, after, self._facts.version if version is None else version, previous))

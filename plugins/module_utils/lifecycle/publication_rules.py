@@ -9,7 +9,6 @@ import os
 from ..core.errors import StackError
 from ..modulefiles.layout import (
     ACCEPTANCE,
-    MAKER,
     RECORD,
     default_path,
     digest,
@@ -84,14 +83,6 @@ def _require_acceptance(facts: Facts, without: str) -> None:
                     "Release %s was accepted%s with another %s modulefile than the one that is to be published." % (
                         facts.release, " on partition %s" % partition if partition else "", syntax), STEP, remedy,
                     os.path.join(stage_directory(facts.root, facts.release, partition), ACCEPTANCE))
-
-
-def require_ours(root: str, path: str, content: bytes | None) -> None:
-    """Refuse to change a file in the module tree that somebody else wrote; ``content`` is None for no file."""
-    if content is not None and MAKER.encode() not in content:
-        raise StackError(
-            "%s was not written by this collection." % os.path.join(root, path), STEP,
-            "Move it away, or choose another name for the module.", os.path.join(root, path))
 
 
 def require_not_default(facts: Facts) -> None:

@@ -174,16 +174,22 @@ def verified_texts(stage: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def require_ours(root: str, path: str, content: bytes | None, step: str) -> None:
+    """Refuse to change a file in the module tree that somebody else wrote; ``content`` is None for no file."""
+    if content is not None and MAKER.encode() not in content:
+        where = os.path.join(root, path)
+        raise StackError(
+            "%s was not written by this collection." % where, step,
+            "Move it away, or choose another name for the module.", where)
+
+
 def require_free(root: str, release: str, path: str, content: bytes | None, step: str) -> None:
     """Refuse to take the place of a modulefile, ``path`` below the root, that is not this release's own.
 
     Raises StackError: somebody else wrote it, or it is another release's.
     """
+    require_ours(root, path, content, step)
     where = os.path.join(root, path)
-    if content is not None and MAKER.encode() not in content:
-        raise StackError(
-            "%s was not written by this collection." % where, step,
-            "Move it away, or choose another name for the module.", where)
     if release_of(content) not in ("", release):
         raise StackError(
             "%s is the module of release %s." % (where, release_of(content)), step,
