@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Check the packages of a release file, plan what is done for each, and fill in their variables."""
+"""Check the packages and files of a release file, plan what is done for each, and fill in their variables."""
 
 from __future__ import annotations
 
@@ -24,6 +24,18 @@ def planned_packages(entries: object, bundles: object = ()) -> list[dict[str, An
 
     planned = packages.planned_packages(_mappings(entries))
     return [*planned, *of_bundles.planned_bundles(_mappings(bundles), planned)]
+
+
+def planned_files(
+    entries: object, base: Mapping[str, Any], words: Mapping[str, Any], definition: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the site's own files with their places below the base, see :func:`.site_files.planned_files`."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_files
+
+    found = site_files.problems({**definition, site_files.KEY: entries})
+    if found:
+        raise AnsibleFilterError("planned_files: %s" % " ".join(found))
+    return site_files.planned_files(entries, base, words, definition)
 
 
 def _mappings(entries: object) -> list[dict[str, Any]]:
@@ -55,4 +67,4 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
             "package_problems": package_problems, "planned_packages": planned_packages,
-            "filled_variables": filled_variables}
+            "filled_variables": filled_variables, "planned_files": planned_files}

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import components
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.lock_lines import Places
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils import derived_release, lock_files, release_parts
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import (
+    derived_release,
+    lock_files,
+    release_parts,
+    site_files,
+)
 
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 OWN = "release"
@@ -57,7 +62,8 @@ class Read(NamedTuple):
     """A release file as it was read, with its parts."""
 
     content: dict[str, Any]
-    """its data, over those of the release that it extends; each lock stands there as a text, also where it is a file"""
+    """its data, over those of the release that it extends; each lock stands there as a text, also where it is a file,
+    and of each of the site's files its content"""
     places: Places
     """of its keys, and the names of the files of its locks and parts; of what it has from another release, the line
     is that of ``extends``, or of the key over the other's where that is in a part"""
@@ -65,6 +71,8 @@ class Read(NamedTuple):
     """the paths of what the file has from another one"""
     extends: str = ""
     """the name of that one; empty for none"""
+    sources: Mapping[str, str] = {}
+    """the names of the site's files that were read, by the dotted paths of their entries"""
 
 
 def read(path: pathlib.Path, new_locks: bool = False) -> Read:
@@ -85,7 +93,7 @@ def read(path: pathlib.Path, new_locks: bool = False) -> Read:
         inherited = frozenset(derived_release.paths(content)) - set(lines)
         lines.update((one, lines[root] if root in parts else line) for one in inherited for root in [Places.root(one)])
     places = Places(lock_files.fill_in(content, path, lines, new_locks), lines, parts)
-    return Read(content, places, inherited, str(name or ""))
+    return Read(content, places, inherited, str(name or ""), site_files.fill_in(content, path, lines))
 
 
 def _of_part(path: str, parts: dict[str, str]) -> str:

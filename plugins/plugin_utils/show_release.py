@@ -10,7 +10,7 @@ import sys
 from typing import Sequence
 
 import yaml
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import locks, site_files
 
 from . import release_file
 
@@ -21,7 +21,7 @@ def main(words: Sequence[str]) -> int:
         prog="show-release", description="Print a release file with its parts and the one that it extends, as YAML.")
     parser.add_argument("release", type=pathlib.Path, help="the release file")
     parser.add_argument(
-        "--with-locks", action="store_true", help="with the texts of its locks, not the names of their files")
+        "--with-locks", action="store_true", help="with the texts of its locks and files, not their names")
     asked = parser.parse_args(words)
     path = asked.release
     try:
@@ -31,8 +31,13 @@ def main(words: Sequence[str]) -> int:
     except ValueError as error:
         print("show-release: %s" % error, file=sys.stderr)
         return 2
-    # As it is written: locks are names of files.
+    # As it is written: locks are names of files, and so are the site's files.
     for lock in [] if asked.with_locks else list(locks.texts(read.content)):
         lock.put(read.places.files.get(lock.path, lock.value))
+    for number, entry in enumerate([] if asked.with_locks else read.content.get(site_files.KEY) or []):
+        source = read.sources.get("%s[%d]" % (site_files.KEY, number))
+        if source:
+            del entry["content"]
+            entry["source"] = source
     print("---\n" + yaml.safe_dump(read.content, sort_keys=False, width=120, allow_unicode=True), end="")
     return 0

@@ -156,6 +156,17 @@ def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_mo
     assert found[3][name].split(":") == ["/soft/c/bin", "/u/lib", "/soft/a/bin"]
 
 
+def test_an_entry_goes_back_though_the_module_that_comes_instead_has_moved_its_neighbour(system, say, monkeypatch):
+    name = "LD_LIBRARY_PATH"
+    monkeypatch.setitem(USER, name, "/u/lib:/soft/cuda/lib64:/u/opt")
+    ours = TORCHSTACK._replace(actions=(("prepend", name, "/soft/b/bin"), ("prepend", name, "/soft/cuda/lib64")))
+    other = TORCHOTHER._replace(actions=(("append", name, "/soft/b/bin"),))
+    over = "load torchother/1" if system.kind == LMOD else "swap torchstack/1 torchother/1"
+    found = say([ours, other], "load torchstack/1", over, "unload torchother/1")
+    assert found[1][name] == USER[name] + ":/soft/b/bin"
+    assert found[2] == USER
+
+
 def test_a_value_of_a_module_that_is_gone_does_not_come_back(system, say):
     ours, site = Module("torchstack", "1", "", True, OURS), CONDA._replace(name="site", family="")
     same = Module("same", "1", "", False, (("setenv", "ONE", "ours"),))

@@ -217,9 +217,9 @@ def test_who_has_a_module_loaded_that_goes_can_unload_it(system, place, tmp_path
     script = """
 m() { eval "$("${words[@]}" bash "$@" 2>> "$HOME/said")"; }
 words=("$@")
-before=$(env | grep -v -i -E '^_|module|lmfiles'); m load torchstack/3; [ "$WHICH" = 3 ] || echo "not loaded"
+before=$(env | grep -v -i -E '^_|module|lmfiles|_modshare='); m load torchstack/3; [ "$WHICH" = 3 ] || echo "not loaded"
 echo; read -r go
-m unload torchstack/3; after=$(env | grep -v -i -E '^_|module|lmfiles')
+m unload torchstack/3; after=$(env | grep -v -i -E '^_|module|lmfiles|_modshare=')
 [ "$before" = "$after" ] && echo same || diff <(echo "$before") <(echo "$after")
 """
     for state in ("deprecated", "hidden", "gone"):

@@ -135,15 +135,16 @@ class Release:
         """Names and versions of what the base has."""
         return sorted(path.name[: -len(".dist-info")] for path in self.site.glob("*.dist-info"))
 
-    def roll_out(self, entries, *arguments, bundles=(), **environment):
-        """Run the role for these entries and bundles; its exit code and what it printed."""
+    def roll_out(self, entries, *arguments, bundles=(), files=(), **environment):
+        """Run the role for these entries, bundles and files; its exit code and what it printed."""
         variables = self.prefix.parent / "variables.json"
         variables.write_text(json.dumps({
             "python_packages_needs": [],
             "release_context": {
                 "prefix": str(self.prefix), "records": str(self.records), "tools": str(self.tools), "frozen": False,
                 "python": {"executable": PYTHON}, "base": self.described(), "mpi": {"bin": "/usr/bin"},
-                "compilers": {"CC": "cc", "CXX": "c++"}, "definition": {"packages": entries, "bundles": list(bundles)},
+                "compilers": {"CC": "cc", "CXX": "c++"},
+                "definition": {"packages": entries, "bundles": list(bundles), "files": list(files)},
             },
         }))
         playbook = self.prefix.parent / "playbook.yml"

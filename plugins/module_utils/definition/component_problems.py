@@ -48,6 +48,6 @@ def _not_of_an_image(definition: Mapping[str, Any]) -> list[str]:
     """List the dotted paths of what a container cannot have: the image has it, or does without."""
     pytorch = definition.get("pytorch")
     built = [row.key for row in components.COMPONENTS if row.optional]
-    keys = ("toolchain", "cuda", "mpi", *built, "packages", "bundles", "locks")
+    keys = ("toolchain", "cuda", "mpi", *built, "packages", "bundles", "files", "locks")
     return [key for key in keys if key in definition] + [
         "pytorch.%s" % key for key in (pytorch if isinstance(pytorch, dict) else {}) if key in OF_PYTORCHS_BUILD]

@@ -17,7 +17,7 @@ ALWAYS = frozenset(["prefix", "base", "packages", "python", "mpi"])
 
 FOR_PEOPLE = frozenset(["reason", "pattern"])
 NOT_INSTALLED = frozenset(
-    ["release", "title", "verification", "acceptance", "known_problems", "module", "runtime", "toolchain"])
+    ["release", "title", "verification", "acceptance", "known_problems", "module", "runtime", "toolchain", "files"])
 """Keys of a release file from whose texts nothing is installed."""
 
 _WORD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)[A-Za-z0-9_.]*\}")

@@ -57,6 +57,11 @@ RELEASE: dict[str, Rule] = {
     "bundles[].name": {
         "pattern": "[a-z0-9]([a-z0-9-]*[a-z0-9])?", "says": "lower-case letters, digits and dashes, as 'science'"},
     "bundles[].imports[]": MODULE,
+    "files[].path": {
+        "pattern": "(bin|etc|share|site-packages)(/(?![.]{1,2}(/|$))[A-Za-z0-9._+@-]+)+",
+        "says": "a path that begins with bin/, etc/, share/ or site-packages/, without blanks and without '..'"},
+    "files[].fill[]": {
+        "pattern": "[A-Za-z_][A-Za-z0-9_.]*", "says": "a word such as release, without its braces"},
 }
 """Of the keys that are no component's, by dotted path; ``[]`` stands for each element of a list."""
 

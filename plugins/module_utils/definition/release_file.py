@@ -23,6 +23,7 @@ from . import (
     patterns,
     pytorch_build,
     release_name,
+    site_files,
     step_names,
     stored_release,
     toolchain,
@@ -76,6 +77,7 @@ def problems(
         *modulefile.family_problems(content, source),
         *modulefile.conda_problems(content, source),
         *verification_rules.problems(whole, source),
+        *site_files.problems(whole, source),
     ]
     return found or [*release_name.unwritable(content, source), *verification_rules.form_problems(whole, source)]
 

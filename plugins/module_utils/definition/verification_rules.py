@@ -55,7 +55,7 @@ def filled(rules: Any, words: Mapping[str, Any], definition: Mapping[str, Any]) 
         value = known(match.group(1))
         if not isinstance(value, (str, int)):
             raise ValueError("nobody knows what %s stands for in %r. %s" % (
-                match.group(0), match.string, _advice(match.group(1), words)))
+                match.group(0), match.string, advice(match.group(1), words)))
         return str(value)
 
     def replaced(value: Any) -> Any:
@@ -85,7 +85,7 @@ def problems(definition: object, source: str = "") -> list[str]:
     known = {*left_over.ALWAYS, *PARTS}
     return [
         "'%s'%s has {%s}, and nobody knows what it stands for. %s" % (
-            path, " in %s" % source if source else "", word, _advice(word, known))
+            path, " in %s" % source if source else "", word, advice(word, known))
         for path, text in _texts(rules, "verification") for word in dict.fromkeys(WORD.findall(text))
         if not _means_something(word, definition)
     ]
@@ -134,7 +134,8 @@ def _means_something(word: str, definition: Mapping[str, Any]) -> bool:
     return value is not None if word in PARTS else isinstance(value, (str, int, list, tuple))
 
 
-def _advice(word: str, words: Any) -> str:
+def advice(word: str, words: Any) -> str:
+    """Say which words are known beside one that nobody knows, and which of them was probably meant."""
     near = nearest(word, words)
     return "%sKnown are %s, and texts of the release file by their keys, such as {pytorch.version}." % (
         "Did you mean {%s}? " % near if near else "", ", ".join("{%s}" % known for known in sorted(words)))

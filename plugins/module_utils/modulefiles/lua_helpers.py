@@ -206,12 +206,14 @@ local function give_back(name, before, own, moved, first, last)
       end
    end
    -- So it is where entries of this module's own have changed places: of those in front the later one came forward, of
-   -- those at the end the earlier one went behind.
+   -- those at the end the earlier one went behind. One that a later module of this kind has put elsewhere says nothing
+   -- of the others.
    for _, list in ipairs({first, last}) do
       for i, entry in ipairs(list) do
          for j = i + 1, #list do
             local a, b = at[entry], at[list[j]]
-            if a and b and b < a then own[list == first and list[j] or entry] = nil end
+            local told = not (moved[entry] or moved[list[j]])
+            if a and b and b < a and told then own[list == first and list[j] or entry] = nil end
          end
       end
    end

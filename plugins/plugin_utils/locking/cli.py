@@ -95,7 +95,7 @@ def read(path: pathlib.Path) -> Release:
     """Read a release file with its locks. Raises LockError, ValueError: it cannot be read, or has locks in itself."""
     if not path.is_file():
         raise LockError(release_file.absence(path, path.parent.parent.name))
-    content, places, inherited, extends = release_file.read(path, new_locks=True)
+    content, places, inherited, extends = release_file.read(path, new_locks=True)[:4]
     files = places.files
     inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
     if inline:
