@@ -112,6 +112,11 @@ def read_records(files: ReleaseFiles, tools: str = "") -> Records:
         {syntax: _read_default(files.root, syntax, name) == version for syntax in SYNTAXES}, reader.unreadable)
 
 
+def read_steps(files: ReleaseFiles, directory: str) -> dict[str, dict[str, Any]]:
+    """Read the records of all steps in another directory than the release's own, by their names."""
+    return {name: records for name, records in _read_steps(_Reader(files), directory).items() if records}
+
+
 def _read_steps(reader: _Reader, directory: str) -> dict[str, dict[str, Any]]:
     """Read the records of all steps in a directory, by their names."""
     return {

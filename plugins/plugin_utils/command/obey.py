@@ -179,7 +179,7 @@ def logs(step: str | None, words: tuple[str, ...], root: str | None, follow: boo
     if step in workspace.sites:
         step, words = None, (str(step), *words)
     release = _one(words, root)
-    begun = [row["name"] for row in release.steps if row["state"] == "begun"] or [row["name"] for row in release.steps]
+    begun = [row["name"] for row in progress.begun(release)] or [row["name"] for row in release.steps]
     if not step and not begun:
         raise CommandError("Release %s has begun no step yet." % release.files.release)
     step = step or begun[-1]
@@ -220,7 +220,7 @@ def _pour(files: StepFiles, release: releases.Release, follow: bool) -> None:
 
 def _begun(release: releases.Release, step: str) -> bool:
     now = releases.read(release.files.root, release.files.release)
-    return any(row["name"] == step and row["state"] == "begun" for row in now.steps)
+    return any(row["name"] == step for row in progress.begun(now))
 
 
 def complete_words(_context: Any, _parameter: Any, incomplete: str) -> list[str]:

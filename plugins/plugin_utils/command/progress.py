@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import datetime
+import glob
 import os
 import time
 from typing import Any, Callable, Mapping, NamedTuple
@@ -13,7 +14,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, moment, text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_names import of_components
-from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import PARTITIONS
+from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts, formatting, records
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import progress
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles, step_files
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.launcher_registry import launcher_of
@@ -36,14 +38,35 @@ class Expected(NamedTuple):
     """of each step that this one will have, too"""
 
 
+ASIDE = (("*",), (PARTITIONS, "*", "*"))
+"""Where jobs have their records that build nothing, such as the look at a compute node; below ``afterwards``."""
+
+
 def files_of(release: Release, step: str) -> StepFiles:
-    """Find the records of a step, also of one of the build tools that releases share."""
+    """Find the records of a step, also of one of the build tools that releases share, and of a job that builds none."""
     own = step_files(os.path.join(release.files.prefix, ".torchstack", "steps"), step)
+    if not os.path.isdir(own.directory):
+        aside = [step_files(place, step) for place in _aside(release)]
+        own = max((files for files in aside if os.path.isfile(files.job)), default=own,
+                  key=lambda files: os.stat(files.job).st_mtime)
     tools = text(release.resolved.get("tools"))
     if not os.path.isdir(own.directory) and os.path.isabs(tools):
         shared = step_files(tools + ".records", step)
         return shared if os.path.isdir(shared.directory) else own
     return own
+
+
+def begun(release: Release) -> list[dict[str, Any]]:
+    """List the steps that were begun and have not ended, and the jobs that build nothing, marked as ``aside``."""
+    own = [step for step in release.steps if step["state"] == "begun"]
+    aside = [step for place in _aside(release) for step in facts.describe_steps(
+        {name: found for name, found in records.read_steps(release.files, place).items() if "job" in found})]
+    return own + [{**step, "aside": True} for step in aside if step["state"] == "begun"]
+
+
+def _aside(release: Release) -> list[str]:
+    top = glob.escape(release.files.afterwards)
+    return [place for parts in ASIDE for place in sorted(glob.glob(os.path.join(top, *parts))) if os.path.isdir(place)]
 
 
 def newest(root: str) -> Release | None:
@@ -99,7 +122,7 @@ def look(release: Release, now: float | None = None, sources: Sources = RECORDS)
     since = moment(text(mapping(release.lock).get("since"))) if release.lock else None
     ended = [step for step in steps if step["state"] in ENDED]
     done = [step["name"] for step in ended]
-    running = [_running(release, step, known, now, sources) for step in steps if step["state"] == "begun"]
+    running = [_running(release, step, known, now, sources) for step in begun(release)]
     names = {step["name"] for step in steps}
     to_come = [name for name in (known.seconds if known else {}) if name not in names]
     left = None
@@ -110,7 +133,8 @@ def look(release: Release, now: float | None = None, sources: Sources = RECORDS)
         "release": release.files.release, "site": release.facts["release"]["site"], "state": releases.state_of(release),
         "verdict": release.facts["verdict"]["word"], "holder": release.lock and dict(release.lock),
         "seconds": None if since is None else max(0.0, now - since),
-        "step": len(done) + len(running), "steps": len(names) + len(to_come) if known else None,
+        "step": len(done) + sum(not one["aside"] for one in running),
+        "steps": len(names) + len(to_come) if known else None,
         "at": now, "done": done, "finished": [_finished(step, since) for step in ended], "running": running,
         "failed": [{**step, "before": _before(step, since)} for step in steps if step["state"] == "failed"],
         "to_come": to_come, "expected": {name: known.seconds[name] for name in to_come} if known else {},
@@ -135,10 +159,13 @@ def _running(
     files, began = files_of(release, step["name"]), moment(step["started"])
     end = progress.read_end(files.log)
     # What a compiler underlines with says nothing by itself.
-    lines = [line.strip() for line in progress.last_lines(end, 5, 200) if any(sign.isalnum() for sign in line)]
+    # Nor does what the supervisor says of the attempt, before a program has said a word.
+    lines = [line.strip() for line in progress.last_lines(end, 5, 200)
+             if any(sign.isalnum() for sign in line) and not line.startswith("==== ")]
     state, waits = sources.job(files)
     return {
-        "name": step["name"], "state": state, "host": step["host"], "launcher": step["launcher"],
+        "name": step["name"], "aside": bool(step.get("aside")), "state": state, "host": step["host"],
+        "launcher": step["launcher"],
         "job_id": step["job_id"] or None, "waits": waits, "seconds": None if began is None else max(0.0, now - began),
         "expected": known.seconds.get(step["name"]) if known else None, "progress": progress.parse_progress(end, True),
         "last_line": printable(lines[-1]) if lines else "", "log": files.log,
@@ -155,7 +182,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
             holder.get("playbook")) if holder else "; " + found["verdict"])]
     total = " of %d" % found["steps"] if found["steps"] and found["state"] == "in progress" else ""
     for one in found["running"]:
-        said += _of_running(one, "Step %d%s" % (found["step"], total))
+        said += _of_running(one, "Besides" if one["aside"] else "Step %d%s" % (found["step"], total))
     if not found["running"] and not found["failed"]:
         said.append("Steps done: %d%s" % (found["step"], total))
     for step in found["failed"]:

@@ -38,7 +38,7 @@ Watch it: torchstack status %s, and torchstack logs -f. Stop it: docs/how-to/rec
 
 NOTHING_RUNS = "Interrupted. No step runs on; the same command goes on from there."
 
-GOES_ON = """Interrupted. Step %s goes on by itself on %s, and the same command goes on from there.
+GOES_ON = """Interrupted. Step %s goes on by itself %s, and the same command goes on from there.
 Watch it: torchstack logs -f %s
 Stop it: %s"""
 
@@ -213,7 +213,9 @@ def after_interruption(record: pathlib.Path, about: str) -> str:
     one, site = going[0], found["site"]
     arguments = "name=%s state=cancelled state_dir=%s" % (
         one["name"], os.path.dirname(progress.files_of(release, one["name"]).directory))
-    where = "%s, job %s" % (one["host"], one["job_id"]) if one["job_id"] else one["host"]
+    # Until a job has begun, its host is the one that it was submitted from.
+    where = "in the queue" if view.LIVE[one["state"]] == "waits" else "on %s" % one["host"]
+    where += ", job %s" % one["job_id"] if one["job_id"] else ""
     return GOES_ON % (
         one["name"], where, " ".join([one["name"], site, found["release"]]),
         shlex.join(["ansible", site, "-m", "hpcml.torchstack.build_step", "-a", arguments]))

@@ -129,6 +129,7 @@ def drawing(
         now: in seconds since 1970.
         task: what the playbook does between steps: its ``name``, and ``since`` when.
     """
+    from rich.cells import cell_len
     from rich.console import Group
     from rich.text import Text
 
@@ -142,7 +143,11 @@ def drawing(
         line = Text("  ")
         line.append("%-10s  " % row.word, style=STYLES[row.word])
         line.append("%-*s  " % (names, row.name))
-        line.append("  ".join(filter(None, [row.said, _progress(row.percent, long)])))
+        share = _progress(row.percent, 0)
+        # A bar that is cut says something else; where even the share has no room, the end of the rest goes.
+        said = [[row.said, _progress(row.percent, long)], [row.said, share], [share, row.said]]
+        joined = ["  ".join(filter(None, words)) for words in said]
+        line.append(next((one for one in joined if line.cell_len + cell_len(one) < width), joined[-1]))
         lines.append(line)
         lines += [Text(" " * INDENT + below, style="dim") for below in row.below]
     lines += [Text(line) for line in between]

@@ -107,7 +107,8 @@ def follow(root: str, name: str) -> dict[str, Any]:
         return progress.look(releases.read(root, name), sources=memory.sources)
 
     first = gather()
-    if first["state"] != "in progress":
+    # The release has its lock until all is done: it is accepted and published once it is frozen.
+    if not first["holder"]:
         return first
     try:
         if terminal.usable():
@@ -124,7 +125,7 @@ def _draw(gather: Callable[[], dict[str, Any]]) -> None:
     watch, screen = Watch(gather), terminal.Screen()
     watch.start()
     try:
-        while watch.found is None or watch.found["state"] == "in progress":
+        while watch.found is None or watch.found["holder"]:
             screen.put(drawing=drawing_of(watch.found))
             time.sleep(DRAW_SECONDS)
     finally:
@@ -134,7 +135,7 @@ def _draw(gather: Callable[[], dict[str, Any]]) -> None:
 
 def _print(gather: Callable[[], dict[str, Any]], found: Mapping[str, Any]) -> None:
     before = None
-    while found["state"] == "in progress":
+    while found["holder"]:
         sign = (found["done"], [one["name"] for one in found["running"]], [one["name"] for one in found["failed"]])
         if sign != before:
             print("\n".join(progress.lines(found)))

@@ -75,6 +75,15 @@ def test_a_run_leaves_its_record_where_somebody_wants_it(tmp_path, monkeypatch):
     assert own["A"] == "b" and own["ANSIBLE_CALLBACKS_ENABLED"].endswith("hpcml.torchstack.run_record")
 
 
+def test_after_ctrl_c_a_job_in_the_queue_is_not_said_to_be_on_the_login_node(root, record, monkeypatch):
+    root.step("2026-11-24", "horovod", "2026-11-24T10:09:20Z", launcher="slurm", job_id="4711", phase="submitted")
+    monkeypatch.setattr(rollout.progress, "RECORDS", rollout.progress.Sources(job=lambda files: ("queued", "")))
+    looked = rollout.progress.look
+    monkeypatch.setattr(rollout.progress, "look", lambda release: looked(release, sources=rollout.progress.RECORDS))
+    said = rollout.after_interruption(record, "local")
+    assert said.startswith("Interrupted. Step horovod goes on by itself in the queue, job 4711, and the same"), said
+
+
 def test_after_ctrl_c_it_names_the_step_that_goes_on_and_how_to_watch_and_stop_it(root, record):
     root.step("2026-11-24", "horovod", "2026-11-24T10:09:20Z")
     said = rollout.after_interruption(record, "local").splitlines()

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import progress, releases, view
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import progress, releases, view, watching
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -15,8 +17,9 @@ TASK = {"name": "verify: Verify that every object finds every library", "since":
 
 
 def running(name="horovod", **more):
-    return {"name": name, "state": "running", "host": "login1", "launcher": "local", "job_id": None, "waits": "",
-            "seconds": 157.0, "expected": 360.0, "progress": {"percent": 42}, "last_line": LOG, "log": "/log", **more}
+    return {"name": name, "aside": False, "state": "running", "host": "login1", "launcher": "local", "job_id": None,
+            "waits": "", "seconds": 157.0, "expected": 360.0, "progress": {"percent": 42}, "last_line": LOG,
+            "log": "/log", **more}
 
 
 def ended(name, seconds=55.0, taken_over=False, before=False):
@@ -78,6 +81,13 @@ def test_a_step_on_another_machine_is_told_with_it():
     assert " of about 6 min 0 s in job 4711 on node7  42 % [#" in lines[3]
 
 
+def test_a_bar_without_room_is_left_out_rather_than_cut():
+    there = [running("pytorch-wheel", host="compute1", job_id="4711", expected=expected) for expected in (None, 360.0)]
+    lines = [view.lines(found(running=[one]), AT, 80, 24)[3] for one in there]
+    assert lines[0].endswith("  2 min 37 s in job 4711 on compute1  42 %")
+    assert "  42 %  2 min 37 s of about 6 min 0 s in job 4711 " in lines[1]
+
+
 def test_between_two_looks_the_time_goes_on():
     assert view.heading(found(), AT + 10) == (
         "Release 2026-11-24 of local, step 3 of 5, 10 min 6 s, about 3 min 53 s more")
@@ -124,6 +134,42 @@ def test_colours_say_nothing_that_words_do_not_say():
     with plain.capture() as without:
         plain.print(view.drawing(found(), AT, 80, 24), end="")
     assert without.get().splitlines() == view.lines(found(), AT, 80, 24)
+
+
+@pytest.mark.parametrize("below", ["compute", "partitions/gpu/compute"])
+def test_a_job_that_builds_nothing_is_shown_while_it_runs_and_is_no_step(root, below):
+    root.release("2026-11-24")
+    root.lock("2026-11-24")
+    made = root.step("2026-11-24", "compute-preflight", "2026-11-24T10:01:00Z")
+    place = root.place / ".torchstack" / "2026-11-24" / below / "compute-preflight"
+    place.parent.mkdir(parents=True)
+    made.rename(place)
+    (place / "log").write_text("a node\n==== the attempt: says nothing of the program\n")
+    release = releases.read(str(root.place), "2026-11-24")
+    looked = progress.look(release, 1795514400.0 + 120)
+    lines = view.lines(looked, looked["at"], 100, 24)
+    assert ", step 0, " in lines[0] and lines[1].split()[:2] == ["runs", "compute-preflight"], lines
+    assert lines[2].strip() == "a node" and progress.lines(looked)[1].startswith("Besides: compute-preflight, running")
+    assert progress.files_of(release, "compute-preflight").directory == str(place)
+    stamp = {"nonce": "n", "digest": "x", "started": "2026-11-24T10:01:00Z", "finished": "2026-11-24T10:01:01Z"}
+    (place / "stamp.json").write_text(json.dumps({**stamp, "seconds": 1.0}))
+    assert not progress.look(releases.read(str(root.place), "2026-11-24"))["running"]
+
+
+def test_a_rollout_is_followed_until_it_has_ended_and_not_until_the_freeze(root, monkeypatch, capsys):
+    root.release("2026-11-24", "2026-11-24T10:05:00Z")
+    root.lock("2026-11-24")
+    slept = []
+
+    def end_after_two(seconds):
+        slept.append(seconds)
+        if len(slept) == 2:
+            (root.place / ".torchstack" / "2026-11-24" / "lock.json").unlink()
+
+    monkeypatch.setattr(watching.time, "sleep", end_after_two)
+    found = watching.follow(str(root.place), "2026-11-24")
+    assert len(slept) == 2 and found["holder"] is None and found["state"] != "in progress"
+    assert capsys.readouterr().out.startswith("Release 2026-11-24 of site local: ")
 
 
 def test_it_is_drawn_from_the_records_of_a_rollout(root):
