@@ -116,7 +116,7 @@ def follow(root: str, name: str) -> dict[str, Any]:
         else:
             _print(gather, first)
     except KeyboardInterrupt:
-        print("The rollout goes on: this only watched it.", file=sys.stderr)
+        print("This only watched the rollout, and has not stopped it.", file=sys.stderr)
         raise
     return gather()
 

@@ -119,7 +119,7 @@ def test_who_watches_a_rollout_is_told_its_changes_and_after_ctrl_c_that_it_goes
         watching.follow(str(root.place), "2026-11-24")
     said = capsys.readouterr()
     assert said.out.count("Release 2026-11-24 of site local") == 2 and said.out.count("mpi4py, running on ") == 1
-    assert said.err == "The rollout goes on: this only watched it.\n"
+    assert said.err == "This only watched the rollout, and has not stopped it.\n"
 
 
 def test_a_rollout_that_has_ended_is_not_waited_for(root, monkeypatch):
