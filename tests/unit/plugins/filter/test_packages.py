@@ -33,3 +33,11 @@ def test_entries_of_another_shape_are_an_error_of_the_filter():
     for entries in (None, {}, ["tiny"]):
         with pytest.raises(AnsibleFilterError, match="no list of mappings"):
             FILTERS["planned_packages"](entries)
+
+
+def test_the_sites_own_files_are_judged_and_planned():
+    base = {"prefix": "/r/base", "site_packages": "/r/base/lib/python3.11/site-packages"}
+    file = {"path": "bin/tool", "content": "e30K"}
+    assert FILTERS["planned_files"]([file], base, {}, {})[0]["path"] == "bin/tool"
+    with pytest.raises(AnsibleFilterError, match="keep one of the two"):
+        FILTERS["planned_files"]([file, file], base, {}, {})

@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.filter.packages import planned_files as planned_files_filter
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import (
     component_problems,
     left_over,
@@ -103,9 +102,9 @@ def test_a_plan_says_where_each_file_lies_below_the_base_and_what_its_words_stan
     entries = [
         file("{base} {release} {other}", fill=["base", "release"]),
         file("#!/bin/sh\n", path="bin/site/tool", executable=True), file("", path="site-packages/a/b.py")]
-    planned = planned_files_filter(entries, BASE, {"base": BASE["prefix"]}, definition)
+    planned = site_files.planned_files(entries, BASE, {"base": BASE["prefix"]}, definition)
     assert [(one["path"], one["mode"], one["words"]) for one in planned] == [
         (KERNEL, "0644", {"base": "/soft/r/base", "release": "r"}), ("bin/site/tool", "0755", {}),
         ("lib/python3.11/site-packages/a/b.py", "0644", {})]
     assert planned[0]["content"] == entries[0]["content"] and planned[2]["name"] == "site-packages/a/b.py"
-    assert planned_files_filter([], {}, {}, {}) == []
+    assert site_files.planned_files([], {}, {}, {}) == []
