@@ -13,16 +13,11 @@ import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import bundles, release_file
 from support import sites
 from support.console import changed_in
-from support.package_release import CHECKOUT, Release, build_tools, entry, locked, make_wheel
+from support.package_release import CHECKOUT, Release, entry, locked, make_wheel
 
 _spec = importlib.util.spec_from_file_location("freeze_bytecode", CHECKOUT / "roles/freeze/files/bytecode.py")
 freeze_bytecode = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(freeze_bytecode)
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory):
-    return build_tools(tmp_path_factory.mktemp("tools") / "tools")
 
 
 @pytest.fixture()

@@ -18,9 +18,6 @@ import threading
 import pytest
 from support import role_plays, sites
 from support.package_release import Release, locked, make_wheel
-from test_python_packages import tools
-
-__all__ = ["tools"]
 
 RELEASES = sites.TOP / "inventories" / "local" / "releases"
 

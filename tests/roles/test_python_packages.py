@@ -14,17 +14,7 @@ import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import packages, release_file
 from support import sites
 from support.console import changed_in
-from support.package_release import CHECKOUT, PROGRAM, Release, build_tools, entry, git, locked, make_wheel
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory):
-    return build_tools(tmp_path_factory.mktemp("tools") / "tools")
-
-
-@pytest.fixture()
-def release(tmp_path, tools, ansible_environment):
-    return Release(tmp_path, tools, ansible_environment)
+from support.package_release import CHECKOUT, PROGRAM, Release, entry, git, locked, make_wheel
 
 
 def test_s11_a_package_that_would_move_numpy_or_torch_is_refused_and_nothing_is_touched(release):

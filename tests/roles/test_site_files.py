@@ -12,20 +12,10 @@ import subprocess
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_files
 from support.console import changed_in
-from support.package_release import CHECKOUT, PYTHON, Release, build_tools, entry, make_wheel
+from support.package_release import CHECKOUT, PYTHON, entry, make_wheel
 
 KERNEL = "share/jupyter/kernels/torchstack/kernel.json"
 SNOOPER = "import atexit, sys\natexit.register(lambda: print('used: %s' % ('json' in sys.modules)))\n"
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory):
-    return build_tools(tmp_path_factory.mktemp("tools") / "tools")
-
-
-@pytest.fixture()
-def release(tmp_path, tools, ansible_environment):
-    return Release(tmp_path, tools, ansible_environment)
 
 
 def file(path, text, **keys):
