@@ -158,9 +158,10 @@ def planned_files(
 
     Raises ValueError: nobody knows a word.
     """
-    packages = posixpath.relpath(str(base["site_packages"]), str(base["prefix"])) if entries({KEY: given}) else ""
+    listed = entries({KEY: given})
+    packages = posixpath.relpath(str(base["site_packages"]), str(base["prefix"])) if listed else ""
     found = []
-    for entry in entries({KEY: given}):
+    for entry in listed:
         asked = {word: "{%s}" % word for word in entry.get("fill") or []}
         place, _slash, below = entry["path"].partition("/")
         found.append({

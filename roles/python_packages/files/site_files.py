@@ -113,7 +113,7 @@ def refuse_collisions(base, entries, recorded):
 
 
 def install(settings):
-    """Write the files, or those of them that are not there as they are asked for."""
+    """Write all files, after a look at every place."""
     base = Base(settings)
     recorded = base.recorded()
     refuse_collisions(base, settings["files"], recorded)
