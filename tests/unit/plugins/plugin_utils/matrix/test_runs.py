@@ -60,11 +60,11 @@ def test_what_a_site_has_enabled_stays_enabled(tmp_path, monkeypatch):
 
 
 def test_a_table_has_a_line_for_each_with_the_step_that_failed_and_below_it_why(tmp_path):
-    rows = [(("3.12",), ran(tmp_path, "a", {"steps": STEPS})),
-            (("3.13",), ran(tmp_path, "b", {"failures": [FETCH]}, 2))]
+    rows = [(("3.12",), ran(tmp_path, "a", {"steps": STEPS})._replace(seconds=61.6)),
+            (("3.13",), ran(tmp_path, "b", {"failures": [FETCH]}, 2)._replace(seconds=0.4))]
     lines = list(runs.table(["python"], rows))
     assert lines[0].split() == ["release", "python", "result", "time", "built", "taken", "over", "failed", "at"]
-    assert lines[2].split() == ["a", "3.12", "done", "0:00", "1", "1"]
+    assert lines[2].split() == ["a", "3.12", "done", "1:02", "1", "1"]
     assert lines[3].split() == ["b", "3.13", "failed", "0:00", "0", "0", "pytorch-fetch"]
     assert lines[4:] == ["b: Step pytorch-fetch failed. (%s)" % (tmp_path / "b.log")]
     assert "failed" not in next(iter(runs.table(["python"], rows[:1])))
