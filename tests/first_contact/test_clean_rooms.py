@@ -107,6 +107,7 @@ def trained(said):
     return {cuda for _rank, cuda in found}
 
 
+@pytest.mark.xdist_group("debian-12")
 def test_the_readme_on_debian_12_with_lmod(make_room, tmp_path):
     room = make_room(clean_room.LMOD)
     rolled_out(room, tmp_path)
@@ -115,6 +116,7 @@ def test_the_readme_on_debian_12_with_lmod(make_room, tmp_path):
                              "python3 -c 'import torch; print(torch.__version__)'", tmp_path)
 
 
+@pytest.mark.xdist_group("debian-13")
 def test_the_readme_on_debian_13_with_the_cuda_build_and_a_broken_toolkit(make_room, tmp_path):
     room = make_room(clean_room.BROKEN_TOOLKIT._replace(unreachable=(cpu_index(),)))
     assert "release 13.0" in typed(room, "nvcc --version", tmp_path)
