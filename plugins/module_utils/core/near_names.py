@@ -14,16 +14,16 @@ VERY_NEAR = 0.85
 """From this likeness on, a name is taken for a slip where it might just as well be somebody's own."""
 
 
+def _plain(text: str) -> str:
+    return text.lower().replace("-", "_")
+
+
 def find_nearest(word: str, candidates: Iterable[str], above: float = NEAR) -> tuple[str, float]:
     """Find the candidate most like ``word``, case and dashes aside, and how alike they are; nothing up to ``above``."""
-
-    def plain(text: str) -> str:
-        return text.lower().replace("-", "_")
-
-    matcher = difflib.SequenceMatcher(None, "", plain(word))
+    matcher = difflib.SequenceMatcher(None, "", _plain(word))
     best, likeness = "", above
     for candidate in candidates:
-        matcher.set_seq1(plain(candidate))
+        matcher.set_seq1(_plain(candidate))
         if matcher.real_quick_ratio() > likeness and matcher.quick_ratio() > likeness:
             ratio = matcher.ratio()
             if ratio > likeness:
@@ -32,5 +32,10 @@ def find_nearest(word: str, candidates: Iterable[str], above: float = NEAR) -> t
 
 
 def nearest(word: str, candidates: Iterable[str], above: float = NEAR) -> str:
-    """Find the candidate most like ``word``, the first in their order of several; empty for none."""
-    return find_nearest(word, sorted(candidates), above)[0]
+    """Find the candidate most like ``word``; empty for none.
+
+    Of several that are equally alike, one of the same letters, which were typed in another order, then the first by name.
+    """
+    letters = sorted(_plain(word))
+    ordered = sorted(candidates, key=lambda candidate: (sorted(_plain(candidate)) != letters, candidate))
+    return find_nearest(word, ordered, above)[0]

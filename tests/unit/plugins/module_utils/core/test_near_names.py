@@ -26,3 +26,7 @@ def test_what_might_be_somebody_s_own_is_only_taken_for_a_slip_where_it_is_very_
 def test_how_alike_they_are_is_told_and_the_first_of_several_is_taken():
     assert find_nearest("qos", KNOWN) == ("qos", 1.0) and find_nearest("xyz", KNOWN) == ("", 0.0)
     assert nearest("ab1", ["ab3", "ab2"]) == "ab2"
+
+
+def test_of_equally_like_names_the_one_of_the_same_letters_is_meant():
+    assert nearest("lsit", ["lint", "list", "lock"]) == "list"
