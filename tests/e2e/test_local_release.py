@@ -66,8 +66,9 @@ def test_a_plan_on_an_empty_machine_is_complete_and_writes_nothing(site):
     rollout = site.roll_out("--check", "--diff")
     assert not site.root.exists()
     for step in (*STEPS, "bytecode"):
-        what = r"would (run|be taken over from release \S+), inputs ([0-9a-f]{12}|known after )"
+        what = r"would (run|be taken over from release \S+)(: .+)?, inputs ([0-9a-f]{12}|known after )"
         assert re.search(r"(?m)^ *%s +%s" % (step, what), rollout.text), step
+    assert re.search(r"(?m)^ *horovod +would (run|be taken over from release \S+): Horovod 0\.28\.1, ", rollout.text)
 
 
 def test_s13_a_killed_controller_and_a_killed_build_cost_nothing_that_was_done(site, hasty_compilers, tmp_path):
@@ -143,7 +144,7 @@ def opened(site):
 def plan_of(rollout):
     """Step to what the plan says of it."""
     states = "would run|done|would be taken over from release"
-    return dict(re.findall(r"(?m)^ *(\S+) +(%s)(?: \S+)?, inputs" % states, rollout.text))
+    return dict(re.findall(r"(?m)^ *(\S+) +(%s)(?: [^\s:,]+)?(?:: .+)?, inputs" % states, rollout.text))
 
 
 def changed_collection(tmp_path, collections_path, name, change):

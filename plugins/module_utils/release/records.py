@@ -17,6 +17,7 @@ from ..core.files import (
     write_atomic,
     write_json,
 )
+from ..core.lenient_json import mapping, number, text
 from ..modulefiles.layout import PARTITIONS
 from ..verify.summary import (
     summarise_imports,
@@ -138,6 +139,28 @@ def collect(files: ReleaseFiles) -> dict:
         **({"partitions": partitions} if partitions else {}),
         "unreadable": unreadable,
     }
+
+
+def last_durations(files: ReleaseFiles) -> dict[str, Any]:
+    """Return how long the steps of the release took that was frozen last, besides this one; empty without one.
+
+    ``release`` is its name, ``seconds`` by step: of one that was taken over, what its build had taken. A release that
+    was removed says nothing any more.
+    """
+    frozen = {
+        os.path.basename(os.path.dirname(path)): text(mapping(record).get("frozen_at"))
+        for path, record in _read_records(os.path.join(glob.escape(files.root), ".torchstack", "*", "frozen.json"), [])}
+    frozen.pop(files.release, None)
+    for name in sorted(frozen, key=lambda name: (frozen[name], name), reverse=True):
+        stamps = os.path.join(glob.escape(os.path.join(files.root, name)), ".torchstack", "steps", "*", "stamp.json")
+        seconds = {}
+        for path, stamp in _read_records(stamps, []):
+            took = number((mapping(mapping(stamp).get("taken_over")) or mapping(stamp)).get("seconds"))
+            if took is not None:
+                seconds[os.path.basename(os.path.dirname(path))] = took
+        if seconds:
+            return {"release": name, "seconds": seconds}
+    return {}
 
 
 def _shorten_records(

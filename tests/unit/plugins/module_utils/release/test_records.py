@@ -173,3 +173,25 @@ def test_the_partitions_of_a_site_are_recorded_once_and_what_happened_on_each_is
     assert found["partitions"] == {"a100": {"acceptance": {"passed": True}}} and not found["unreadable"]
     assert found["afterwards"] == {"partitions": wanted}
     assert release_records.write_partitions(files, {}, check=False) and not os.path.exists(files.partitions)
+
+
+def frozen_release(root, name, when, **steps):
+    """A frozen release whose steps have these stamps."""
+    afterwards = root / ".torchstack" / name
+    afterwards.mkdir(parents=True)
+    (afterwards / "frozen.json").write_text(json.dumps({"digest": "d", "frozen_at": when}))
+    for step, stamp in steps.items():
+        place = root / name / ".torchstack" / "steps" / step
+        place.mkdir(parents=True)
+        (place / "stamp.json").write_text(stamp if isinstance(stamp, str) else json.dumps(stamp))
+
+
+def test_how_long_steps_take_is_told_by_the_release_that_was_frozen_last_and_by_what_it_took_over(tmp_path, files):
+    assert release_records.last_durations(files) == {}
+    frozen_release(tmp_path, "2026-09-01", "2026-09-02T00:00:00Z", horovod={"seconds": 1.0})
+    frozen_release(
+        tmp_path, "2026-08-01", "2026-10-02T00:00:00Z", pytorch={"seconds": 20.5}, base="damaged", mpi={"seconds": None},
+        horovod={"seconds": 0.0, "from_cache": True, "taken_over": {"release": "2026-09-01", "seconds": 473.0}})
+    frozen_release(tmp_path, files.release, "2026-11-20T00:00:00Z", horovod={"seconds": 2.0})
+    frozen_release(tmp_path, "removed", "2026-11-19T00:00:00Z")
+    assert release_records.last_durations(files) == {"release": "2026-08-01", "seconds": {"pytorch": 20.5, "horovod": 473.0}}
