@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import subprocess
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed import installed
 from support.console import changed_in
 from support.package_release import CHECKOUT, PYTHON, entry, make_wheel
 
@@ -89,6 +91,22 @@ def test_a_changed_file_replaces_the_former_one_and_the_words_of_it_are_filled_i
     assert program(release, "install", file(KERNEL, "one"))[0] == 0
     assert program(release, "install", file(KERNEL, "two of {release}, {other}", fill=["release"]))[0] == 0
     assert (release.base / KERNEL).read_text() == "two of r, {other}"
+
+
+def test_what_is_installed_names_each_file_that_is_there_with_its_digest(release):
+    files = [file("site-packages/sitecustomize.py", SNOOPER), file(KERNEL, "{release}", fill=["release"])]
+    assert program(release, "install", *files)[0] == 0
+    resolved = {"base": release.described(), "definition": {"files": files}}
+    found = installed(str(release.prefix), resolved)["files"]
+    assert [(one["name"], one["place"]) for one in found] == [
+        (KERNEL, "base/" + KERNEL),
+        ("site-packages/sitecustomize.py", str((release.site / "sitecustomize.py").relative_to(release.prefix)))]
+    assert [one["sha256"] for one in found] == [
+        hashlib.sha256((release.prefix / one["place"]).read_bytes()).hexdigest() for one in found]
+    # By what was asked for, not by what the word stands for in this release; what was changed since is another file.
+    (release.base / KERNEL).write_text("{release}")
+    changed = installed(str(release.prefix), resolved)["files"]
+    assert [one["source"] == two["source"] for one, two in zip(found, changed)] == [False, True]
 
 
 @pytest.mark.parametrize(("path", "whose"), [
