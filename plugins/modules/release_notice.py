@@ -106,9 +106,9 @@ facts:
   description:
     - The facts, as they are in the file, of the version C(format). C(release) (name, title, site, module and standing),
       C(outgoing) (the same of the one before, and C(until)), and whether both could be C(compared).
-    - What differs - C(components) (versions, commits, places, patches), C(flags) (build options), C(packages),
-      C(compatibility) (interfaces) and C(settings) (what loading the module does otherwise); for a first release,
-      C(contents) has its parts.
+    - What differs - C(components) (versions, commits, places, patches), C(flags) (build options), C(packages), C(files)
+      (the site's own), C(compatibility) (interfaces) and C(settings) (what loading the module does otherwise); for a
+      first release, C(contents) has its parts.
     - C(actions) that users have to take, C(known_problems) of the release (null where that is not known), and
       C(solved_problems), which the one before had.
   returned: with O(state=written)
@@ -117,6 +117,7 @@ facts:
     components: [{key: pytorch, name: PyTorch, change: up, before: 2.0.1, after: 2.13.0}]
     flags: [{component: Horovod, name: HOROVOD_WITH_MPI, change: removed, before: "1", after: ""}]
     packages: [{name: einops, kind: python, change: added, before: "", after: 0.8.2}]
+    files: [{name: site-packages/sitecustomize.py, change: changed}]
     compatibility: [{key: python, name: Python, before: "3.10", after: "3.12"}]
     settings: [{kind: variable, name: NCCL_CROSS_NIC, change: added, before: "", after: "1", reason: ""}]
 path:

@@ -16,9 +16,9 @@ extends_documentation_fragment:
   - hpcml.torchstack._release.planned
 description:
   - Writes what is installed in a release as an SPDX 2.3 document in JSON - conda packages and Python distributions as
-    their own metadata has them, components with their commits, checksums, patches and build settings, the MPI and CUDA
-    that it is for, and the image of a container. It says what is in the files, not what was asked for. Credentials in
-    addresses are left out.
+    their own metadata has them, components with their commits, checksums, patches and build settings, the site's own
+    files, the MPI and CUDA that it is for, and the image of a container. It says what is in the files, not what was
+    asked for. Credentials in addresses are left out.
   - The same release gives the same bytes, wherever it lies.
 options:
   prefix:
@@ -56,7 +56,7 @@ path:
   returned: always
   type: str
 packages:
-  description: How many packages it lists, with the release itself and its patches.
+  description: How many packages it lists, with the release itself, its patches and the site's own files.
   returned: once the release was looked at
   type: int
 namespace:

@@ -8,20 +8,42 @@ compiled for that base in any case.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import stat
+import subprocess
 import sys
 
 import pytest
 from rollouts import Site, find_module_system
 from support import conda_channel
+from support.installed_release import KERNEL
 from support.sites import whole_text
 from uses import InUse, InUseWithHorovod
 
 RELEASE = "2026-11-21"
+FILES = {
+    KERNEL: json.dumps({
+        "argv": ["{python}", "-m", "site_kernel", "-f", "{connection_file}"], "language": "python",
+        "display_name": "PyTorch {pytorch.version} of {release}"}),
+    "site-packages/site_kernel.py": (
+        "import json, sys, torch\n"
+        "with open(sys.argv[2]) as stream:\n"
+        "    print(torch.__version__.partition('+')[0], sys.prefix, json.load(stream)['key'])\n"),
+    "site-packages/sitecustomize.py": (
+        "import atexit, os, sys\n\n\ndef count():\n"
+        "    if 'torch' in sys.modules and 'SITE_USAGE' in os.environ:\n"
+        "        with open(os.environ['SITE_USAGE'], 'a') as stream:\n"
+        "            stream.write('torch\\n')\n\n\natexit.register(count)\n"),
+    "bin/site-release": "#!/bin/sh\necho {release} {base} {unknown}\n",
+}
+"""The site's own files in this release, by their places."""
+WORDS = {KERNEL: ["python", "pytorch.version", "release"], "bin/site-release": ["release", "base"]}
+"""What is filled in."""
 WHOLE = os.environ.get("TORCHSTACK_WHOLE_RELEASE") == "1"
 
 
@@ -51,6 +73,7 @@ def released(channel, site, tmp_path_factory, collections_path):
     if not WHOLE:
         extended = scratch / "local" / "releases" / "2026-11-20.yml"
         extended.write_text(without_horovod(whole_text(extended)))
+    add_files(scratch / "local" / "releases" / (RELEASE + ".yml"))
     records = site.root / ".torchstack" / RELEASE
     if (records / "retired.json").exists():
         # By an earlier run of these tests; its name would be refused.
@@ -58,6 +81,19 @@ def released(channel, site, tmp_path_factory, collections_path):
     if not conda.is_in_use():
         conda.roll_out()
     return conda
+
+
+def add_files(release_file):
+    """Give a release files of the site's own, in a directory beside its release file."""
+    place = release_file.parent / "files"
+    place.mkdir()
+    entries = []
+    for number, (path, text) in enumerate(FILES.items()):
+        (place / str(number)).write_text(text)
+        entries.append({"source": "files/%d" % number, "path": path, "fill": WORDS.get(path, []),
+                        "executable": path.startswith("bin/")})
+    with open(release_file, "a", encoding="utf-8") as stream:
+        stream.write("files: %s\n" % json.dumps(entries))
 
 
 def without_horovod(text):
@@ -132,3 +168,40 @@ def test_the_environment_of_py_rattler_is_no_part_of_the_release(released):
     tools = released.root / ".torchstack" / "tools"
     assert list(tools.glob("*/lib/python3*/site-packages/rattler"))
     assert list(released.prefix.rglob("rattler")) == []
+
+
+@pytest.fixture()
+def site_files(released):
+    """The site's own files of the release by their places, as they lie in it."""
+    packages = next((released.prefix / "base").glob("lib/python3*/site-packages"))
+    return {path: packages.parent / path if path.startswith("site-packages/") else released.prefix / "base" / path
+            for path in FILES}
+
+
+def test_files_of_the_sites_are_in_the_release_for_reading_and_in_its_manifest_and_bill(released, site_files):
+    records = released.prefix / ".torchstack"
+    manifest = {entry["path"]: entry for entry in json.loads((records / "manifest.json").read_text())["entries"]}
+    bill = {one.get("packageFileName"): one for one in json.loads((records / "sbom.spdx.json").read_text())["packages"]}
+    for path, place in site_files.items():
+        assert stat.S_IMODE(place.stat().st_mode) == (0o555 if path.startswith("bin/") else 0o444), path
+        name, digest = str(place.relative_to(released.prefix)), hashlib.sha256(place.read_bytes()).hexdigest()
+        assert manifest[name]["sha256"] == digest
+        assert bill[name]["checksums"] == [{"algorithm": "SHA256", "checksumValue": digest}]
+
+
+def test_a_program_of_the_sites_is_on_the_path_and_its_words_are_filled_in(module_system, released):
+    said = module_system.run("site-release").stdout
+    assert said.split() == [RELEASE, str(released.prefix / "base"), "{unknown}"]
+
+
+def test_a_kernel_of_the_sites_starts_for_a_user_who_has_loaded_nothing_and_the_use_is_counted(site_files, tmp_path):
+    kernel = json.loads(site_files[KERNEL].read_text())
+    assert kernel["display_name"] == "PyTorch 2.13.0 of " + RELEASE
+    connection, usage = tmp_path / "connection.json", tmp_path / "usage"
+    connection.write_text(json.dumps({"key": "of-this-session"}))
+    command = [word.replace("{connection_file}", str(connection)) for word in kernel["argv"]]
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "SITE_USAGE": str(usage)}
+    said = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    base = site_files[KERNEL].parents[4]
+    assert said.split() == ["2.13.0", str(base), "of-this-session"]
+    assert usage.read_text() == "torch\n"

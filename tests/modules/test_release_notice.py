@@ -15,7 +15,7 @@ import sys
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import notice_document
-from support import faults, notice_releases, published_release
+from support import faults, installed_release, notice_releases, published_release
 
 OLD, NEW = notice_releases.OLD, notice_releases.NEW
 
@@ -38,7 +38,22 @@ def test_s10_the_notice_has_exactly_the_build_options_and_packages_that_differ(t
     packages = {(row["name"], row["change"], row["before"], row["after"]) for row in facts["packages"]}
     assert packages == notice_releases.DIFFERENT_PACKAGES
     assert len(facts["packages"]) == len(notice_releases.DIFFERENT_PACKAGES)
-    assert facts["components"] == facts["settings"] == facts["compatibility"] == []
+    assert facts["components"] == facts["settings"] == facts["compatibility"] == facts["files"] == []
+
+
+def test_files_of_the_sites_that_are_new_gone_or_changed_are_named(tmp_path):
+    new, old = notice_releases.make_both(tmp_path)
+    for version, resolved, files in ((OLD, old, {"bin/tool": "1", "etc/old": "", "etc/fixed": "x"}),
+                                     (NEW, new, {"bin/tool": "2", "site-packages/new.py": "", "etc/fixed": "x"})):
+        for path, content in files.items():
+            installed_release.site_file(tmp_path / version, resolved, path, content)
+    found = gathered(tmp_path, NEW, new, old)["facts"]
+    assert [(row["name"], row["change"]) for row in found["files"]] == [
+        ("bin/tool", "changed"), ("etc/old", "removed"), ("site-packages/new.py", "added")]
+    # A hot fix of the former release, and what was given to both is the same.
+    (tmp_path / OLD / "base" / "etc" / "fixed").write_text("y")
+    found = gathered(tmp_path, NEW, new, old)["facts"]
+    assert ("etc/fixed", "changed") in {(row["name"], row["change"]) for row in found["files"]}
 
 
 def test_the_facts_are_planned_written_and_left_alone(run_module, tmp_path):
@@ -108,6 +123,9 @@ def test_a_release_before_whose_files_are_gone_is_named_and_not_compared(tmp_pat
 def test_what_was_announced_stays_when_the_release_before_has_been_removed(tmp_path):
     new, old = notice_releases.make_both(tmp_path)
     announced = gathered(tmp_path, NEW, new, old)["facts"]
+    path = tmp_path / ".torchstack" / NEW / "notice.json"
+    # An earlier version did not tell of files.
+    path.write_text(json.dumps({key: value for key, value in announced.items() if key != "files"}))
     (tmp_path / OLD).rename(tmp_path / "elsewhere")
     (tmp_path / ".torchstack" / OLD / "retired.json").write_text('{"state": "removed"}')
     problems = [{"problem": "A new one.", "workaround": "", "url": ""}]

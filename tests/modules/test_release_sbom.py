@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -130,6 +131,7 @@ def test_everything_that_is_installed_is_in_it_with_its_origin(prefix):
         "SPDXRef-Component-cuda", "SPDXRef-Component-horovod", "SPDXRef-Component-mpi", "SPDXRef-Component-nccl",
         "SPDXRef-Component-nccl.plugin", "SPDXRef-Component-nccl.tests", "SPDXRef-Component-packages.apex",
         "SPDXRef-Component-packages.tarred", "SPDXRef-Component-pytorch", "SPDXRef-Conda-numpy", "SPDXRef-Conda-python",
+        "SPDXRef-File-share-jupyter-kernels-torchstack-kernel.json",
         "SPDXRef-Patch-horovod-0001-first.patch", "SPDXRef-Patch-horovod-0002-second.patch", "SPDXRef-Python-horovod",
         "SPDXRef-Python-numpy", "SPDXRef-Python-pure-thing", "SPDXRef-Python-silent", "SPDXRef-Python-torch",
         "SPDXRef-Release",
@@ -157,6 +159,44 @@ def test_everything_that_is_installed_is_in_it_with_its_origin(prefix):
         assert related_so in related
     assert ("SPDXRef-Release", "CONTAINS", "SPDXRef-Component-horovod") not in related
     assert document["creationInfo"]["created"] == "2026-11-20T10:00:00Z"
+
+
+def test_a_file_of_the_sites_is_a_package_of_its_own_with_the_digest_of_what_lies_there(prefix):
+    resolved = installed_release.make(prefix)
+    installed_release.site_file(prefix, resolved, "site-packages/sitecustomize.py", "import atexit\n")
+    document = sbom_file.make_sbom(str(prefix), resolved)
+    kernel = by_id(document)["SPDXRef-File-share-jupyter-kernels-torchstack-kernel.json"]
+    place = "base/share/jupyter/kernels/torchstack/kernel.json"
+    content = (prefix / place).read_bytes()
+    assert str(prefix).encode() in content
+    assert kernel["checksums"] == [{"algorithm": "SHA256", "checksumValue": hashlib.sha256(content).hexdigest()}]
+    assert (kernel["name"], kernel["packageFileName"]) == (installed_release.KERNEL, place)
+    assert kernel["supplier"] == "Organization: mysite" and "file of the site's own" in kernel["sourceInfo"]
+    snooper = by_id(document)["SPDXRef-File-site-packages-sitecustomize.py"]
+    assert snooper["packageFileName"] == "base/lib/python3.11/site-packages/sitecustomize.py"
+    assert ("SPDXRef-Release", "CONTAINS", snooper["SPDXID"]) in relations(document)
+
+
+def test_without_files_of_the_sites_a_bill_differs_in_nothing_but_them(prefix):
+    resolved = installed_release.make(prefix)
+    bills = [sbom_file.make_sbom(str(prefix), resolved)]
+    del resolved["definition"]["files"]
+    bills.append(sbom_file.make_sbom(str(prefix), resolved))
+    for bill in bills:
+        del bill["documentNamespace"]
+        bill["packages"] = [one for one in bill["packages"] if "-File-" not in one["SPDXID"]]
+        bill["relationships"] = [one for one in bill["relationships"] if "-File-" not in one["relatedSpdxElement"]]
+    assert bills[0] == bills[1]
+
+
+def test_a_file_of_the_sites_that_is_not_there_is_not_in_it_and_one_that_cannot_be_read_is_named(prefix):
+    resolved = installed_release.make(prefix)
+    kernel = prefix / "base" / installed_release.KERNEL
+    kernel.unlink()
+    assert [name for name in by_id(sbom_file.make_sbom(str(prefix), resolved)) if "-File-" in name] == []
+    os.mkfifo(str(kernel))
+    with pytest.raises(StackError, match=r"kernel\.json cannot be read: it is no regular file"):
+        sbom_file.make_sbom(str(prefix), resolved)
 
 
 WALKED = ("DESCRIBES", "CONTAINS", "DEPENDS_ON", "HAS_PREREQUISITE")

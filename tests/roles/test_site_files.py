@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import subprocess
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import site_files
+from ansible_collections.hpcml.torchstack.plugins.module_utils.release.installed import installed
 from support.console import changed_in
 from support.package_release import CHECKOUT, PYTHON, entry, make_wheel
 
@@ -23,9 +25,10 @@ def file(path, text, **keys):
     return {"path": path, "content": base64.b64encode(text.encode()).decode(), **keys}
 
 
-def program(release, mode, *files):
+def program(release, mode, *files, **more):
     """Run the program that writes and removes for these files; its exit code and what it printed."""
     settings = {
+        **more,
         "base": str(release.base), "site": str(release.site), "records": str(release.records),
         "files": site_files.planned_files(list(files), release.described(), {}, {"release": "r"})}
     done = subprocess.run(
@@ -91,6 +94,22 @@ def test_a_changed_file_replaces_the_former_one_and_the_words_of_it_are_filled_i
     assert (release.base / KERNEL).read_text() == "two of r, {other}"
 
 
+def test_what_is_installed_names_each_file_that_is_there_with_its_digest(release):
+    files = [file("site-packages/sitecustomize.py", SNOOPER), file(KERNEL, "{release}", fill=["release"])]
+    assert program(release, "install", *files)[0] == 0
+    resolved = {"base": release.described(), "definition": {"files": files}}
+    found = installed(str(release.prefix), resolved)["files"]
+    assert [(one["name"], one["place"]) for one in found] == [
+        (KERNEL, "base/" + KERNEL),
+        ("site-packages/sitecustomize.py", str((release.site / "sitecustomize.py").relative_to(release.prefix)))]
+    assert [one["sha256"] for one in found] == [
+        hashlib.sha256((release.prefix / one["place"]).read_bytes()).hexdigest() for one in found]
+    # By what was asked for, not by what the word stands for in this release; what was changed since is another file.
+    (release.base / KERNEL).write_text("{release}")
+    changed = installed(str(release.prefix), resolved)["files"]
+    assert [one["source"] == two["source"] for one, two in zip(found, changed)] == [False, True]
+
+
 @pytest.mark.parametrize(("path", "whose"), [
     ("site-packages/numpy/__init__.py", "which belongs to numpy."),
     ("bin/of-conda", "which belongs to tool-of-conda."),
@@ -120,15 +139,31 @@ def test_a_file_that_would_write_over_something_else_is_refused_and_nothing_is_w
     assert os.path.islink(release.base / "share" / "dangling")
 
 
-def test_a_file_where_a_package_of_the_same_rollout_lands_is_refused_and_the_package_stays(release):
+def test_a_package_that_would_land_in_the_place_of_a_file_is_refused_before_it_does(release):
     wheel = make_wheel(release.wheels, "brings", "1.0", {
         "brings/__init__.py": "", "brings-1.0.data/data/" + KERNEL: "theirs"})
     assert release.roll_out([], files=[file(KERNEL, "ours")])[0] == 0
     code, said = release.roll_out([entry(wheel)], files=[file(KERNEL, "ours")])
-    assert code != 0 and "which belongs to brings." in said, said
+    assert code != 0 and "which brings-1.0-py3-none-any.whl of package 'brings' brings." in said, said
+    assert (release.base / KERNEL).read_text() == "ours" and "brings-1.0" not in release.installed()
     code, said = release.roll_out([entry(wheel)])
     assert code == 0, said
     assert (release.base / KERNEL).read_text() == "theirs"
+
+
+def test_wherever_a_wheel_lands_no_file_of_the_sites_has_that_place(release):
+    make_wheel(release.prefix / "fetched", "brings", "1.0", {
+        "brings/__init__.py": "", "brings-1.0.data/data/" + KERNEL: "", "brings-1.0.data/scripts/script": "",
+        "brings-1.0.data/purelib/pure.py": ""}, commands=["command"])
+    fetched = {"package": "brings", "wheels": [str(release.prefix / "fetched"), str(release.prefix / "not-there")]}
+    for path in (KERNEL, "bin/script", "bin/command", "site-packages/brings/__init__.py", "site-packages/pure.py",
+                 "share/jupyter", "bin/command/deeper"):
+        code, said = program(release, "wheels", file("etc/first", ""), file(path, ""), **fetched)
+        assert code == 1, path
+        assert "ERROR: The file %s of the release file has the place of %s/" % (path, release.base) in said
+    beside = [file(place, "") for place in ("share/jupyter/kernels/torchstack/kernel.json.d", "bin/script2",
+                                            "share/pure.py", "site-packages/brings/__init__.pyi")]
+    assert program(release, "wheels", *beside, **fetched) == (0, "")
 
 
 def test_a_file_that_somebody_has_changed_is_neither_written_over_nor_removed(release):

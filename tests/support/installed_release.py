@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import pathlib
@@ -14,11 +15,12 @@ SUM = hashlib.sha256(b"a wheel").hexdigest()
 SERIES = "5" * 64
 WITH_TOKEN = "https://conda.example.org/t/tk-1234567890/forge"
 WITH_PASSWORD = "https://user:pa55word@git.example.org/plugin.git"
+KERNEL = "share/jupyter/kernels/torchstack/kernel.json"
 PATCHES = {"0001-first.patch": b"--- a\n+++ b\n", "0002-second.patch": b"--- c\n+++ d\n"}
 
 
 def make(prefix: pathlib.Path, **changed: Any) -> dict[str, Any]:
-    """A release on a conda base with sources, patches, packages and what its site brings.
+    """A release on a conda base with sources, patches, packages, a file of its site's, and what else that brings.
 
     Args:
         prefix: its directory.
@@ -52,7 +54,8 @@ def make(prefix: pathlib.Path, **changed: Any) -> dict[str, Any]:
     found = {
         "release": prefix.name, "site": "mysite", "digest": "d" * 64,
         "tools": str(prefix.parent / ".torchstack/tools/1"),
-        "base": {"kind": "conda", "prefix": str(prefix / "base"), "minor": "3.11", "tag": "cp311"},
+        "base": {"kind": "conda", "prefix": str(prefix / "base"), "minor": "3.11", "tag": "cp311",
+                 "site_packages": str(packages)},
         "python": {"version": "3.6.15"},
         "mpi": {"provider": "named", "prefix": "/opt/cray/pe/mpich/8.1.28/ofi/gnu/9.1"},
         "series": {"horovod": SERIES},
@@ -82,7 +85,26 @@ def make(prefix: pathlib.Path, **changed: Any) -> dict[str, Any]:
             ],
         },
     }
+    site_file(prefix, found, KERNEL, '{"argv": ["{base}/bin/python"]}', base=str(prefix / "base"))
     return {**found, **changed}
+
+
+def site_file(prefix: pathlib.Path, resolved: dict[str, Any], path: str, content: str, **words: str) -> None:
+    """A file of the site's: where it lies, with the words filled in, in the record, and in the release file."""
+    files = resolved["definition"].setdefault("files", [])
+    files[:] = [one for one in files if one["path"] != path]
+    files.append({"path": path, "content": base64.b64encode(content.encode()).decode(), "fill": sorted(words)})
+    for word, meaning in words.items():
+        content = content.replace("{%s}" % word, meaning)
+    below = path.replace("site-packages/", "lib/python3.11/site-packages/")
+    place = prefix / "base" / below
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(content)
+    listing = prefix / ".torchstack" / "site_files.json"
+    known = json.loads(listing.read_text())["files"] if listing.exists() else []
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    record(prefix, "site_files", {"format": 1, "files": [
+        *(one for one in known if one["path"] != below), {"path": below, "sha256": [digest]}]})
 
 
 def container(prefix: pathlib.Path) -> dict[str, Any]:

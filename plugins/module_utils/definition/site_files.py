@@ -141,6 +141,14 @@ def _is_scalar(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
+def place_of(path: str, base: Mapping[str, Any]) -> str:
+    """Return where a file lies, relative to the base, of which ``prefix`` and ``site_packages`` are taken."""
+    place, _slash, below = path.partition("/")
+    if place == PACKAGES:
+        place = posixpath.relpath(str(base["site_packages"]), str(base["prefix"]))
+    return "%s/%s" % (place, below)
+
+
 def planned_files(
     given: object, base: Mapping[str, Any], words: Mapping[str, Any], definition: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
@@ -158,15 +166,12 @@ def planned_files(
 
     Raises ValueError: nobody knows a word.
     """
-    listed = entries({KEY: given})
-    packages = posixpath.relpath(str(base["site_packages"]), str(base["prefix"])) if listed else ""
     found = []
-    for entry in listed:
+    for entry in entries({KEY: given}):
         asked = {word: "{%s}" % word for word in entry.get("fill") or []}
-        place, _slash, below = entry["path"].partition("/")
         found.append({
             "name": entry["path"],
-            "path": "%s/%s" % (packages if place == PACKAGES else place, below),
+            "path": place_of(entry["path"], base),
             "mode": "0755" if entry.get("executable") else "0644",
             "content": entry["content"],
             "words": verification_rules.filled(asked, words, definition),

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Compare two releases as their users see them: parts, packages, build options, settings. Pure.
+"""Compare two releases as their users see them: parts, packages, the site's files, build options, settings. Pure.
 
 Both sides are what is installed, as :mod:`installed` describes it, and the description of the modulefile. A place
 inside of its own release is no difference, wherever the release lies.
@@ -174,6 +174,18 @@ def _packages(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
             continue
         called = text((entries[1] or entries[0]).get("name"))
         yield {"name": called, "kind": kind, "change": change, "before": versions[0], "after": versions[1]}
+
+
+def diff_files(before: Side, after: Side) -> list[dict[str, str]]:
+    """Return the site's own files that differ, each with its path in the release file as ``name``, and its ``change``.
+
+    The same file is the same although its words in braces stand for something else, as those for the release do.
+    """
+    old, new = (_by_key(side.installed.get("files"), "name") for side in (before, after))
+    changes = {
+        **dict.fromkeys(old.keys() - new.keys(), REMOVED), **dict.fromkeys(new.keys() - old.keys(), ADDED),
+        **{name: CHANGED for name in old.keys() & new.keys() if old[name].get("source") != new[name].get("source")}}
+    return [{"name": name, "change": change} for name, change in sorted(changes.items())]
 
 
 def diff_settings(before: Side, after: Side) -> list[dict[str, str]]:

@@ -87,7 +87,8 @@ def _earlier_differences(facts: dict[str, Any], path: str) -> dict[str, Any]:
     try:
         before: Any = read_json(path)
         if before["compared"] and before["outgoing"]["name"] == facts["outgoing"]["name"]:
-            return {key: facts[key] if key in CURRENT_KEYS else before[key] for key in facts}
+            # An earlier version wrote fewer keys.
+            return {key: facts[key] if key in CURRENT_KEYS else before.get(key, facts[key]) for key in facts}
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return facts

@@ -49,7 +49,7 @@ def notice_facts(incoming: Release, outgoing: Release | None = None, until: str 
     """
     found: dict[str, Any] = {
         "format": FORMAT, "release": _release(incoming), "outgoing": None, "compared": False, "components": [],
-        "flags": [], "packages": [], "compatibility": [], "settings": [], "actions": [], "contents": [],
+        "flags": [], "packages": [], "files": [], "compatibility": [], "settings": [], "actions": [], "contents": [],
         "known_problems": None if incoming.problems is None else [dict(entry) for entry in incoming.problems],
         "solved_problems": _solved_problems(incoming, outgoing),
     }
@@ -65,8 +65,8 @@ def notice_facts(incoming: Release, outgoing: Release | None = None, until: str 
     found.update(
         compared=True, components=notice_diff.diff_components(before, after),
         flags=notice_diff.diff_flags(before, after), packages=notice_diff.diff_packages(before, after),
-        settings=notice_diff.diff_settings(before, after), compatibility=interface_changes(interfaces[0], interfaces[1])
-    )
+        files=notice_diff.diff_files(before, after), settings=notice_diff.diff_settings(before, after),
+        compatibility=interface_changes(interfaces[0], interfaces[1]))
     found["actions"] = user_actions(
         found["compatibility"], mapping(after.installed.get("base")),
         {"before": found["outgoing"]["module"], "after": found["release"]["module"]})

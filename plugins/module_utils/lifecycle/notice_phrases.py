@@ -47,6 +47,12 @@ def package_phrase(row: Mapping[str, str]) -> str:
     return "%s %s → %s" % (row["name"], row["before"], row["after"])
 
 
+def file_phrase(row: Mapping[str, str]) -> Phrase:
+    """Tell what became of a file of the site's own."""
+    words = {ADDED: " is new.", REMOVED: " is no longer there."}
+    return phrase(code(row["name"]), words.get(row["change"], " has changed."))
+
+
 def flags_phrase(rows: Sequence[Mapping[str, str]]) -> Phrase:
     """Return the build options of one part."""
     now: list[Any] = []

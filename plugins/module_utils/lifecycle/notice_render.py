@@ -13,6 +13,7 @@ from .notice_diff import ADDED, REBUILT, REMOVED
 from .notice_phrases import (
     Phrase,
     code,
+    file_phrase,
     flags_phrase,
     package_phrase,
     parse_backquotes,
@@ -58,6 +59,7 @@ def render_notice(facts: Mapping[str, Any], site: Mapping[str, Any], default_fro
          "points": [parse_backquotes(with_full_stop(entry["problem"])) for entry in facts["solved_problems"]]},
         {"key": "python", "title": "Python packages", "points": _packages(facts, "python")},
         {"key": "conda", "title": "Conda packages", "points": _packages(facts, "conda")},
+        {"key": "files", "title": "The site's own files in it", "points": list(map(file_phrase, facts["files"]))},
         {"key": "flags", "title": "Build options", "points": _flags(facts)},
         {"key": "settings", "title": "What the module sets", "points": list(map(setting_phrase, facts["settings"]))},
         _contact(site),
@@ -99,7 +101,7 @@ def _introduction(facts: Mapping[str, Any], default_from: str) -> list[Phrase]:
             if default_from else phrase(" Please try it before it becomes the default.")
     if not facts["compared"]:
         return [first, phrase("What has changed cannot be listed: the files of ", former, " are gone.")]
-    if not any(facts[key] for key in ("components", "flags", "packages", "settings", "compatibility")):
+    if not any(facts[key] for key in ("components", "flags", "packages", "files", "settings", "compatibility")):
         return [first, phrase("Nothing of what is installed differs.")]
     return [first]
 

@@ -4,17 +4,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import hashlib
+import os
+from typing import Any, Iterator, Mapping
 
+from ..core.canonical import digest_of
+from ..core.files import regular_file
 from ..core.lenient_json import mapping, mappings, text, texts
 from ..core.redaction import without_credentials
+from ..definition import site_files
 from . import (
     installed_components,
     installed_libraries,
     installed_parts,
     installed_python,
 )
-from .installed_records import Places, read_build
+from .installed_records import Places, read_build, unreadable_error
 
 
 def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,6 +40,9 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
           ``wheel``, ``image`` or ``site``), ``patches`` (``file``, ``sha256``) and ``flags`` (the environment of its
           build); where they are known also ``commit``, ``tag``, ``url``, ``sha256``, ``series`` and ``place``
         * ``parts``: what a PyTorch from source has of others, see :func:`.installed_parts.parts`
+        * ``files``: per file of the site's own ``name`` (its path in the release file), ``place`` (relative to the
+          release), ``sha256`` (of what is there) and ``source``, which two releases have in common where the site gave
+          the same file, whatever the words in braces stand for
         * ``base``: ``kind``, ``python``, and of a container ``image``
         * ``runtime``: ``setenv``, ``prepend``, ``append`` and ``depends_on`` of the modulefile
         * ``libraries``: what software compiled against the release depends on: ``python`` (as 3.11), versions of
@@ -62,10 +70,35 @@ def installed(prefix: str, release_yml: Mapping[str, Any]) -> dict[str, Any]:
         "conda": [{key: value for key, value in one.items() if key != "files"} for one in conda],
         "components": components,
         "parts": installed_parts.parts(build, components),
+        "files": list(_files(prefix, resolved, build)),
         "base": _base(resolved, conda),
         "runtime": _runtime(places, mapping(resolved.get("module"))),
         "libraries": installed_libraries.libraries(prefix, resolved, build, python, components),
     }
+
+
+def _files(prefix: str, resolved: Mapping[str, Any], build: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """List the site's own files that are there, in the order of their names."""
+    base = mapping(resolved.get("base"))
+    if not text(base.get("site_packages")):
+        # A container has no files of the site's.
+        return
+    written = {text(one.get("path")): texts(one.get("sha256"))
+               for one in mappings(mapping(build.get("site_files")).get("files"))}
+    for entry in sorted(site_files.entries(resolved.get("definition")), key=lambda entry: str(entry["path"])):
+        below = site_files.place_of(entry["path"], base)
+        place = os.path.join(installed_python.BASE, below)
+        try:
+            with open(os.path.join(prefix, place), "rb", opener=regular_file) as stream:
+                digest = hashlib.sha256(stream.read()).hexdigest()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise unreadable_error(os.path.join(prefix, place), error) from error
+        # Of a file that a hot fix has changed, what was asked for says nothing.
+        asked = [entry.get("content"), bool(entry.get("executable")), entry.get("fill") or []]
+        source = digest_of(asked) if digest in written.get(below, ()) else digest
+        yield {"name": entry["path"], "place": place, "sha256": digest, "source": source}
 
 
 def _base(resolved: Mapping[str, Any], conda: list[dict[str, Any]]) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def document(installed: Mapping[str, Any], created: str = "") -> dict[str, Any]:
     sources = _components(made, installed)
     _parts(made, installed, sources.get("pytorch", RELEASE))
     _python(made, installed, of_conda, sources)
+    _files(made, installed)
     return made.finished(name)
 
 
@@ -239,3 +240,13 @@ def _python(
             made.relate(own, "GENERATED_FROM", built_from[name])
             made.relate(own, "HAS_PREREQUISITE", built_from[name])
     _depend(made, installed["python"], found)
+
+
+def _files(made: _Document, installed: Mapping[str, Any]) -> None:
+    """Add the site's own files as packages of one file each, as patches are: those are what readers list and walk."""
+    for one in installed["files"]:
+        own = made.package(
+            ("File", one["name"]), one["name"], _short(one), sha256=one["sha256"], packageFileName=one["place"],
+            primaryPackagePurpose="FILE", downloadLocation=NOT_DOWNLOADED,
+            sourceInfo="file of the site's own (files of the release file), in %s" % one["place"])
+        made.relate(RELEASE, "CONTAINS", own)

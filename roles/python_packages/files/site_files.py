@@ -1,9 +1,12 @@
 """Write the site's own files into a release's base, or take out of it those that the release file no longer lists.
 
+Or refuse wheels that would land in their places.
+
 Nothing that something else has brought is written over: all places are looked at before the first file is written.
 """
 
 import base64
+import configparser
 import contextlib
 import csv
 import glob
@@ -11,8 +14,10 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import stat
 import sys
+import zipfile
 
 
 class Refused(Exception):
@@ -112,6 +117,41 @@ def refuse_collisions(base, entries, recorded):
                     entry["name"], os.path.join(base.prefix, path)))
 
 
+def landings(wheel, packages):
+    """Where the files of a wheel land below the base; ``packages`` is the directory of its packages there."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        points = [archive.read(name).decode("utf-8") for name in names if name.endswith(".dist-info/entry_points.txt")]
+    for name in names:
+        data = re.match(r"[^/]+\.data/(\w+)/(.+)", name)
+        place = {"data": "", "scripts": "bin/"}.get(data.group(1), packages + "/") if data else packages + "/"
+        yield place + (data.group(2) if data else name)
+    parser = configparser.ConfigParser(delimiters="=", strict=False, interpolation=None)
+    parser.optionxform = str
+    for text in points:
+        # pip makes no commands of what it cannot read either.
+        with contextlib.suppress(configparser.Error):
+            parser.read_string(text)
+    for section in ("console_scripts", "gui_scripts"):
+        if parser.has_section(section):
+            for command in parser.options(section):
+                yield "bin/" + command
+
+
+def refuse_wheels(settings):
+    """Refuse wheels that were fetched or built and would land where a file of the site's goes."""
+    packages = os.path.relpath(settings["site"], settings["base"])
+    for wheel in sorted(path for place in settings["wheels"] for path in glob.glob(glob.escape(place) + "/*.whl")):
+        for path in landings(wheel, packages):
+            for entry in settings["files"]:
+                if (path + "/").startswith(entry["path"] + "/") or entry["path"].startswith(path + "/"):
+                    raise Refused(
+                        "The file %s of the release file has the place of %s, which %s of package '%s' brings. That "
+                        "was not installed. Give the file another path, or remove one of the two from the release." % (
+                            entry["name"], os.path.join(settings["base"], path), os.path.basename(wheel),
+                            settings["package"]))
+
+
 def install(settings):
     """Write all files, after a look at every place."""
     base = Base(settings)
@@ -187,7 +227,7 @@ def main(mode):
         if mode == "stale":
             print(json.dumps(stale(settings)))
         else:
-            {"install": install, "remove": remove}[mode](settings)
+            {"install": install, "remove": remove, "wheels": refuse_wheels}[mode](settings)
     except Refused as error:
         sys.exit("ERROR: %s" % error)
     except OSError as error:

@@ -154,6 +154,18 @@ def test_an_interface_that_is_the_version_of_a_part_is_not_told_twice():
     assert [row[0][0]["text"] for row in parts["table"]["rows"]] == ["PyTorch", "MPI library"]
 
 
+def test_each_file_of_the_sites_that_differs_is_a_point():
+    old, new = release("1"), release("2", default=True)
+    for one, files in ((old, {"bin/a": "1", "bin/b": "1", "etc/same": "1"}),
+                       (new, {"bin/b": "2", "bin/c": "1", "etc/same": "1"})):
+        one.installed["files"] = [{"name": name, "source": source} for name, source in files.items()]
+    found, text = told(new, old)
+    assert "The site's own files in it\nbin/a is no longer there.\nbin/b has changed.\nbin/c is new." in text
+    assert "etc/same" not in text and "Nothing of what is installed differs." not in text
+    (files,) = [section for section in found["sections"] if section["key"] == "files"]
+    assert markdown(files["points"][2]) == "`bin/c` is new."
+
+
 def test_known_problems_are_told_and_those_that_only_the_release_before_has_as_solved():
     hangs, slow = ({"problem": said, "workaround": "Wait", "url": ""} for said in ("It hangs", "It is slow"))
     found, text = told(release("2", default=True, problems=[hangs]), release("1", problems=[hangs, slow]))
