@@ -104,6 +104,11 @@ def test_an_index_that_is_not_reached_is_one_sentence(place):
     (lambda place: place.file.unlink(), [], "There is no release file"),
     (lambda place: place.file.write_text(RELEASE.replace("one/tools", "../tools")), [],
      "names the lock ../tools.txt in line 6, which has to lie beside it"),
+    (lambda place: place.file.write_text(RELEASE + "bundles: [{name: data, packages: [frames]}]\n"), [],
+     "the bundle 'data' has no 'lock'; name a file that need not be there yet, as in lock: one/bundles/data.txt."),
+    (lambda place: place.file.write_text(RELEASE + "bundles: [{name: data, lock: one/data.txt}]\n"), [],
+     "the bundle 'data' has no 'packages'; list there what it is made of."),
+    (lambda place: place.file.write_text(RELEASE + "bundles: [data]\n"), [], "a bundle has no 'name'"),
 ])
 def test_what_cannot_be_locked_is_one_sentence(place, change, options, said):
     change(place)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime
 import glob
 import os
+import re
 import time
 from typing import Any, Callable, Mapping, NamedTuple
 
@@ -28,6 +29,8 @@ from .releases import Release
 ENDED = ("done", "cached")
 MOST_LINES = 8
 """Of a log that say why a step failed."""
+QUOTED = re.compile(r" *\d* +\| ")
+"""A line of a source in a compiler's message, or what is drawn below it."""
 
 
 class Expected(NamedTuple):
@@ -158,10 +161,10 @@ def _running(
 ) -> dict[str, Any]:
     files, began = files_of(release, step["name"]), moment(step["started"])
     end = progress.read_end(files.log)
-    # What a compiler underlines with says nothing by itself.
+    # What a compiler quotes from a source and underlines there says nothing by itself.
     # Nor does what the supervisor says of the attempt, before a program has said a word.
-    lines = [line.strip() for line in progress.last_lines(end, 5, 200)
-             if any(sign.isalnum() for sign in line) and not line.startswith("==== ")]
+    lines = [line.strip() for line in progress.last_lines(end, 30, 200)
+             if any(sign.isalnum() for sign in line) and not line.startswith("==== ") and not QUOTED.match(line)]
     state, waits = sources.job(files)
     return {
         "name": step["name"], "aside": bool(step.get("aside")), "state": state, "host": step["host"],

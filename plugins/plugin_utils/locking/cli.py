@@ -96,6 +96,9 @@ def read(path: pathlib.Path) -> Release:
     if not path.is_file():
         raise LockError(release_file.absence(path, path.parent.parent.name))
     content, places, inherited, extends = release_file.read(path, new_locks=True)[:4]
+    lacking = groups.incomplete_bundle(content, path.stem)
+    if lacking:
+        raise LockError("In %s %s" % (path, lacking))
     files = places.files
     inline = [lock.path for lock in locks.texts(content) if lock.value and lock.path not in files]
     if inline:

@@ -164,6 +164,26 @@ def groups(content: Mapping[str, Any], asked: Mapping[str, str], files: Containe
         yield Group(("bundles[%d].lock" % number,), wanted, pythons, around=around(content, number))
 
 
+def incomplete_bundle(content: Mapping[str, Any], release: str) -> str:
+    """Say what the first bundle lacks of which there can be no lock without it; empty where none does.
+
+    Args:
+        release: the name of the release, for the name of a lock that is proposed.
+    """
+    bundles = content.get("bundles")
+    for entry in bundles if isinstance(bundles, list) else ():
+        bundle = entry if isinstance(entry, dict) else {}
+        if not bundle.get("name"):
+            return "a bundle has no 'name'; give it one, as in name: science."
+        if not bundle.get("packages"):
+            return "the bundle '%s' has no 'packages'; list there what it is made of." % bundle["name"]
+        if not isinstance(bundle.get("lock"), str):
+            return (
+                "the bundle '%s' has no 'lock'; name a file that need not be there yet, as in "
+                "lock: %s/bundles/%s.txt." % (bundle["name"], release, bundle["name"]))
+    return ""
+
+
 def resolved_blocks(group: Group, text: str) -> list[Block]:
     """Cut what uv resolved for a group into its requirements; for a bundle, those that are its own."""
     found = blocks(text, group.pythons)

@@ -45,9 +45,9 @@ def test_it_says_what_runs_where_for_how_long_and_the_last_line(root):
 def test_the_last_line_is_one_that_says_something(root):
     root.release("2026-11-24")
     place = root.step("2026-11-24", "base", "2026-11-24T10:09:20Z")
-    (place / "log").write_text("a.cc:7:1: warning: unused\n    7 | int x;\n      |     ^~\n\n")
+    (place / "log").write_text("a.cc:7:1: warning: unused\n    7 | int x;\n      |     ^~ x\n\n")
     found = progress.look(releases.read(str(root.place), "2026-11-24"), NOW)
-    assert found["running"][0]["last_line"] == "7 | int x;"
+    assert found["running"][0]["last_line"] == "a.cc:7:1: warning: unused"
 
 
 def test_without_a_release_before_it_says_that_the_time_is_not_known(root):
