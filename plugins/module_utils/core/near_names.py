@@ -34,7 +34,7 @@ def find_nearest(word: str, candidates: Iterable[str], above: float = NEAR) -> t
 def nearest(word: str, candidates: Iterable[str], above: float = NEAR) -> str:
     """Find the candidate most like ``word``; empty for none.
 
-    Of several that are equally alike, one of the same letters, which were typed in another order, then the first by name.
+    Of several that are equally alike, one of the same letters, typed in another order, and else the first by name.
     """
     letters = sorted(_plain(word))
     ordered = sorted(candidates, key=lambda candidate: (sorted(_plain(candidate)) != letters, candidate))

@@ -16,8 +16,8 @@ def component_facts(definition: Mapping[str, Any], site: Mapping[str, Any] | Non
     """Gather what follows from the components.
 
     ``left_out`` are names for people, ``torch_step`` and ``package_needs`` of steps, ``commands`` of the machine;
-    ``subjects`` is what each step brings; to ``unknown_steps`` and ``unknown_modules`` nothing belongs. ``acceptance``: see
-    :func:`.acceptance_plan.plan_acceptance`.
+    ``subjects`` is what each step brings; to ``unknown_steps`` and ``unknown_modules`` nothing belongs.
+    ``acceptance``: see :func:`.acceptance_plan.plan_acceptance`.
     """
     return {
         "left_out": components.left_out(definition),

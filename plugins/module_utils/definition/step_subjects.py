@@ -28,7 +28,8 @@ def step_subjects(definition: Mapping[str, Any]) -> dict[str, str]:
             found.update(dict.fromkeys((step, step + "-fetch", step + "-source"), said))
     for entry in bundles.entries(definition, "packages"):
         step = "package-" + packages.canonical(entry["name"])
-        found.update(dict.fromkeys((step + "-fetch", step + "-wheel", step), _named(entry["name"], entry.get("version"))))
+        said = _named(entry["name"], entry.get("version"))
+        found.update(dict.fromkeys((step + "-fetch", step + "-wheel", step), said))
     for entry in bundles.entries(definition):
         step = bundles.STEP + entry["name"]
         count = len(packages.pinned(entry.get("lock")))
