@@ -53,6 +53,13 @@ def user_job(context: Any) -> dict[str, Any]:
     return jobs.describe_job(_context("user_job", context))._asdict()
 
 
+def module_words(context: Any, name: str, site: Any = None, built: Any = None) -> dict[str, Any]:
+    """Return what the module of a release tells users of it."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import module_words as words
+
+    return words.describe(_context("module_words", context), name, site or {}, built or {})
+
+
 def step_toolchain(context: Any, step: str) -> dict[str, Any]:
     """Return what one step is run in."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import toolchain
@@ -87,5 +94,5 @@ class FilterModule:
         """Return them by their names."""
         own = (
             component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_toolchain,
-            user_job, canonical_digest)
+            user_job, module_words, canonical_digest)
         return {one.__name__: one for one in own}

@@ -89,6 +89,15 @@ options:
         type: list
         elements: str
         default: []
+      extensions:
+        description:
+          - The packages that are inside, each as C(name/version). In Lmod, C(module spider numpy) finds the module by
+            them.
+          - They are no part of the Tcl modulefile, as Environment Modules have nothing like it.
+        type: list
+        elements: str
+        default: []
+        version_added: 0.3.0
       conflicts:
         description: Modules that cannot be loaded at the same time. Other versions of this one never can.
         type: list
@@ -194,6 +203,7 @@ options:
     description:
       - The release is finished. Where its description is the same, its files stay as they were verified, so that what
         it was accepted with does not change when this collection writes modulefiles in another way.
+      - Its help, C(whatis) lines and extensions stay those that were recorded.
     type: bool
     default: false
     version_added: 0.3.0
@@ -260,7 +270,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import conda_command
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description import normalise, with_words_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import (
     DESCRIPTION,
@@ -287,6 +297,9 @@ def run(module: AnsibleModule) -> dict:
     root, release = module.params["root"], module.params["release"]
     stage = stage_directory(root, release)
     before = read_json_or_nothing(os.path.join(stage, DESCRIPTION))
+    if module.params["finished"] and before:
+        # Users of a finished release read what they read before, though a newer collection would say it otherwise.
+        description = with_words_of(before, description)
     texts = render_each(description, release)
     if module.params["finished"] and own_part(before) == own_part(description):
         for name, files in verified_texts(stage).items():
@@ -368,7 +381,7 @@ def main() -> None:
                 "whatis": mapping, "category": text, "keywords": keywords, "conflicts": texts, "family": text,
                 "depends_on": texts, "prepend": entries, "append": entries, "setenv": mapping,
                 "first_file": choices, "reasons": mapping, "unsetenv": texts, "aliases": mapping,
-                "functions": mapping, "conda_command": {"type": "bool"}, "load_message": text,
+                "functions": mapping, "extensions": texts, "conda_command": {"type": "bool"}, "load_message": text,
             },
         },
     })

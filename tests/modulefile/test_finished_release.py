@@ -20,3 +20,17 @@ def test_a_finished_release_keeps_the_modulefiles_that_it_was_accepted_with(run_
     assert run_module("modulefile", {**arguments, "finished": False}, check=True)["written"] == [path]
     changed = {**arguments, "description": {**described, "load_message": "hello"}}
     assert len(run_module("modulefile", changed, check=True)["written"]) == 3
+
+
+def test_users_of_a_finished_release_read_what_they_read_before(run_module, tmp_path):
+    """As after an upgrade of the collection, which says it otherwise, and to Lmod more."""
+    place = {"root": str(tmp_path), "release": "1", "finished": True}
+    described = {"name": "torchstack", "version": "1", "prefix": str(tmp_path / "1"), "setenv": {"WHICH": "1"}}
+    old = {**described, "help": "As it was.", "whatis": {"Description": "As it was."}}
+    new = {**described, "help": "Said anew.", "whatis": {"Description": "Said anew."}, "extensions": ["numpy/2.1.0"]}
+    assert run_module("modulefile", {**place, "description": old}).changed
+    assert not run_module("modulefile", {**place, "description": new}).changed
+    changed = run_module("modulefile", {**place, "description": new, "finished": False}).changed
+    assert changed and not run_module("modulefile", {**place, "description": new}).changed
+    text = (tmp_path / ".torchstack" / "1" / "modulefiles" / "lmod" / "torchstack" / "1.lua").read_text()
+    assert "numpy/2.1.0" in text and "As it was" not in text

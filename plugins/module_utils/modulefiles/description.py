@@ -21,6 +21,8 @@ TEXT_KEYS = ("name", "version", "prefix", "help", "category", "family", "load_me
 LIST_KEYS = ("external", "keywords", "conflicts", "depends_on", "unsetenv")
 DICT_KEYS = ("whatis", "setenv", "reasons", "aliases", "functions")
 PATH_KEYS = ("prepend", "append")
+WORDS = ("help", "whatis", "extensions")
+"""What a module tells people, and does to nothing."""
 
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
@@ -60,9 +62,9 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
 def normalise(raw: Mapping) -> dict:
     """Return the description with every key present and every scalar as text; ``None`` means empty.
 
-    Without ``reasons``, ``first_file`` and ``also_named`` where there are none, as in descriptions that were recorded
-    before there were any; ``conda_command`` is expanded. A boolean, a list or a mapping where a text belongs stays what
-    it is, for :func:`find_faults` to name.
+    Without ``reasons``, ``first_file``, ``also_named`` and ``extensions`` where there are none, as in descriptions that
+    were recorded before there were any; ``conda_command`` is expanded. A boolean, a list or a mapping where a text
+    belongs stays what it is, for :func:`find_faults` to name.
     """
     if conda_command.is_wanted(raw):
         raw = conda_command.expanded(raw)
@@ -88,7 +90,8 @@ def normalise(raw: Mapping) -> dict:
         }
         for entry in raw.get("first_file") or []]
     description["also_named"] = [_text(name) for name in raw.get("also_named") or []]
-    for key in ("reasons", "first_file", "also_named"):
+    description["extensions"] = [_text(entry) for entry in raw.get("extensions") or []]
+    for key in ("reasons", "first_file", "also_named", "extensions"):
         if not description[key]:
             del description[key]
     return description
@@ -98,6 +101,12 @@ def _text(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, (bool, list, dict)) else str(value)
+
+
+def with_words_of(before: Mapping, description: Mapping) -> dict:
+    """Return a description that tells people what another one does; see :data:`WORDS`."""
+    kept = {key: before[key] for key in WORDS if key in before}
+    return {**{key: value for key, value in description.items() if key != "extensions"}, **kept}
 
 
 def under_each_name(description: Mapping) -> dict[str, dict]:

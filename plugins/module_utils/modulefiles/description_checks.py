@@ -29,6 +29,7 @@ IDENTITY = frozenset(("HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLV
 """Variables that say who and where the user is."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
 _MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*\Z")
+_EXTENSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-Za-z0-9._+!-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _FAMILY = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -61,6 +62,9 @@ def _form_faults(description: Mapping) -> Iterable[str]:
             yield "%r in also_named is not one plain word of letters, digits and . _ + -." % name
         elif name == description["name"] or description["also_named"].count(name) > 1:
             yield "The module has the name %s already; take it out of also_named." % name
+    for entry in description.get("extensions", []):
+        if not _EXTENSION.match(str(entry)):
+            yield "%r in extensions is not the name of a package, a slash and its version." % entry
     if not str(description["prefix"]).startswith("/") or not _is_normal(str(description["prefix"])):
         yield "The prefix %r is not an absolute path in its shortest form." % description["prefix"]
     if description["family"] and not _FAMILY.match(str(description["family"])):
@@ -223,6 +227,8 @@ def _texts(description: Mapping) -> Iterable[tuple]:
                 yield key, value, "an entry of %s for %s" % (key, entry["name"])
     for index, value in enumerate(description.get("also_named", [])):
         yield "also_named", value, "also_named[%d]" % index
+    for index, value in enumerate(description.get("extensions", [])):
+        yield "extensions", value, "extensions[%d]" % index
     for index, entry in enumerate(first_files(description)):
         for part in ("variables", "candidates"):
             for value in entry[part]:

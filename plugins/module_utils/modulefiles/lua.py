@@ -53,6 +53,14 @@ def _first_file_lines(entry: Mapping, description: Mapping) -> list[str]:
     return lines
 
 
+def _extension_lines(description: Mapping) -> list[str]:
+    """Return the lines by which ``module spider`` finds what is inside; Lmod knows the function since 8.2."""
+    entries = description.get("extensions", [])
+    if not entries:
+        return []
+    return ["if extensions then", "   extensions(%s)" % ",\n      ".join(map(quoted, entries)), "end"]
+
+
 def quoted(text: str) -> str:
     """Return a text as a Lua string on one line, for any text."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
@@ -82,6 +90,7 @@ def render_lua(description: Mapping, header: str) -> str:
     if description["help"]:
         lines.append("help(%s)" % long_text(description["help"]))
     lines.extend("whatis(%s)" % quoted(line) for line in whatis_lines(description))
+    lines.extend(_extension_lines(description))
     if description["family"]:
         lines.append("family(%s)" % quoted(description["family"]))
     lines.extend("conflict(%s)" % quoted(name) for name in description["conflicts"])

@@ -66,6 +66,7 @@ def test_a_whole_description_is_accepted():
                 "XLA_FLAGS": "--x=/anywhere", "SINGULARITY_BIND": "/pfs,/scratch", "Q": "'\"$[]{}\\`!"},
         unsetenv=["PYTHONSTARTUP"], aliases={"ts-where": "echo $HOME"},
         functions={"f": {"sh": "echo 'x'", "csh": "echo x"}}, load_message="Hello\nyou",
+        extensions=["numpy/2.1.0", "Py_Q.x/1!2.0-1"],
     ) == []
 
 
@@ -104,6 +105,10 @@ def test_a_whole_description_is_accepted():
     ({"setenv": {"A": True}}, ["setenv.A is a YAML boolean"]),
     ({"setenv": {"A": ["x"]}}, ["setenv.A is a list or a mapping"]),
     ({"setenv": {"A-B": "x"}}, ["'A-B' is not the name of a variable"]),
+    ({"extensions": ["numpy"]}, ["'numpy' in extensions is not the name of a package, a slash and its version"]),
+    ({"extensions": ['a/1", "b/2']}, ["in extensions is not the name of a package"]),
+    ({"extensions": ["a/1\n"]}, ["extensions[0] holds a line break", "in extensions is not the name of a package"]),
+    ({"extensions": [1.5]}, ["'1.5' in extensions is not the name"]),
     ({"aliases": {"a b": "x"}}, ["'a b' is not the name of an alias"]),
     ({"aliases": {"a": "it's"}}, ["apostrophe"]),
     ({"functions": {"f": {"csh": "x"}}}, ["no body for sh"]),

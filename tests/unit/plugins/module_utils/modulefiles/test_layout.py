@@ -49,6 +49,14 @@ def test_a_reason_is_a_comment_right_before_the_change_and_nothing_else_differs(
         assert "\n".join(kept) + "\n" == subject.render(normalise(DESCRIPTION), "r")[syntax]
 
 
+def test_extensions_are_said_where_lmod_knows_the_word_and_nowhere_in_tcl():
+    described = {**DESCRIPTION, "extensions": ["numpy/2.1.0", "torch/2.13.0"]}
+    without, with_them = subject.render(normalise(DESCRIPTION), "r"), subject.render(normalise(described), "r")
+    assert with_them["tcl"] == without["tcl"]
+    block = 'if extensions then\n   extensions("numpy/2.1.0",\n      "torch/2.13.0")\nend\n'
+    assert block in with_them["lmod"] and with_them["lmod"].replace(block, "") == without["lmod"]
+
+
 def test_modulefiles_stay_as_they_were_verified_as_long_as_they_are_those(tmp_path):
     path = subject.relative_path("tcl", "t", "1")
     (tmp_path / path).parent.mkdir(parents=True)

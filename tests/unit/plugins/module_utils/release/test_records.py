@@ -191,7 +191,8 @@ def test_how_long_steps_take_is_told_by_the_release_that_was_frozen_last_and_by_
     frozen_release(tmp_path, "2026-09-01", "2026-09-02T00:00:00Z", horovod={"seconds": 1.0})
     frozen_release(
         tmp_path, "2026-08-01", "2026-10-02T00:00:00Z", pytorch={"seconds": 20.5}, base="damaged",
-        mpi={"seconds": None}, horovod={"seconds": 0.0, "from_cache": True, "taken_over": {"release": "2026-09-01", "seconds": 473.0}})
+        mpi={"seconds": None}, horovod={
+            "seconds": 0.0, "from_cache": True, "taken_over": {"release": "2026-09-01", "seconds": 473.0}})
     frozen_release(tmp_path, files.release, "2026-11-20T00:00:00Z", horovod={"seconds": 2.0})
     frozen_release(tmp_path, "removed", "2026-11-19T00:00:00Z")
     assert release_records.last_durations(files) == {
