@@ -20,3 +20,18 @@ def test_a_finished_release_keeps_the_modulefiles_that_it_was_accepted_with(run_
     assert run_module("modulefile", {**arguments, "finished": False}, check=True)["written"] == [path]
     changed = {**arguments, "description": {**described, "load_message": "hello"}}
     assert len(run_module("modulefile", changed, check=True)["written"]) == 3
+
+
+def test_a_finished_release_whose_module_knows_no_programs_of_the_user_base_stays_without_them(run_module, tmp_path):
+    place = {"root": str(tmp_path), "release": "1"}
+    own, programs = str(tmp_path / "1" / "base" / "bin"), "${HOME}/.local/1/bin"
+    former = {
+        "name": "torchstack", "version": "1", "prefix": str(tmp_path / "1"),
+        "prepend": [{"name": "PATH", "values": [own]}], "setenv": {"PYTHONUSERBASE": "${HOME}/.local/1"}}
+    now = {
+        **former, "external": [programs], "prepend": [*former["prepend"], {"name": "PATH", "values": [programs]}]}
+    assert run_module("modulefile", {**place, "description": former}).changed
+    assert not run_module("modulefile", {**place, "description": now, "finished": True}).changed
+    assert len(run_module("modulefile", {**place, "description": now}, check=True)["written"]) == 3
+    assert run_module("modulefile", {**place, "description": now}).changed
+    assert not run_module("modulefile", {**place, "description": now, "finished": True}).changed
