@@ -301,6 +301,9 @@ def run(module: AnsibleModule) -> dict:
         # Users of a finished release read what they read before, though a newer collection would say it otherwise.
         description = with_words_of(before, description)
     texts = render_each(description, release)
+    if module.params["finished"] and own_part(before) == own_part(without_user_programs(description)):
+        description = without_user_programs(description)
+        texts = render_each(description, release)
     if module.params["finished"] and own_part(before) == own_part(description):
         for name, files in verified_texts(stage).items():
             texts.get(name, {}).update(files)
@@ -344,6 +347,17 @@ def read_json_or_nothing(path: str) -> dict:
 def own_part(description: Mapping) -> dict:
     """Return what of a description is about the module's own name: a further name changes nothing of that."""
     return {key: value for key, value in description.items() if key != "also_named"}
+
+
+def without_user_programs(description: Mapping) -> dict:
+    """Return a description that does not put the programs of the user base on PATH.
+
+    Releases that were finished before modules did so keep the modulefiles that they were accepted with.
+    """
+    programs = "%s/bin" % description["setenv"].get("PYTHONUSERBASE")
+    return {
+        **description, "external": [place for place in description["external"] if place != programs],
+        "prepend": [entry for entry in description["prepend"] if entry != {"name": "PATH", "values": [programs]}]}
 
 
 def remove_staged(stage: str, path: str) -> None:

@@ -110,7 +110,7 @@ class InUse:
         source = make_wheel(tmp_path)
         process = module_system.run(
             "cd %s; python3 -m venv mine; mine/bin/python -c \"%s\"; "
-            "mine/bin/python -m pip install --quiet --no-index --no-build-isolation --no-deps %s; "
+            "mine/bin/pip install --quiet --no-index --no-build-isolation --no-deps %s; "
             "mine/bin/python -c \"%s\""
             % (tmp_path, ASK, source, ASK),
             home=str(tmp_path),

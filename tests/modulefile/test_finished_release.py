@@ -34,3 +34,18 @@ def test_users_of_a_finished_release_read_what_they_read_before(run_module, tmp_
     assert changed and not run_module("modulefile", {**place, "description": new}).changed
     text = (tmp_path / ".torchstack" / "1" / "modulefiles" / "lmod" / "torchstack" / "1.lua").read_text()
     assert "numpy/2.1.0" in text and "As it was" not in text
+
+
+def test_a_finished_release_whose_module_knows_no_programs_of_the_user_base_stays_without_them(run_module, tmp_path):
+    place = {"root": str(tmp_path), "release": "1"}
+    own, programs = str(tmp_path / "1" / "base" / "bin"), "${HOME}/.local/1/bin"
+    former = {
+        "name": "torchstack", "version": "1", "prefix": str(tmp_path / "1"),
+        "prepend": [{"name": "PATH", "values": [own]}], "setenv": {"PYTHONUSERBASE": "${HOME}/.local/1"}}
+    now = {
+        **former, "external": [programs], "prepend": [*former["prepend"], {"name": "PATH", "values": [programs]}]}
+    assert run_module("modulefile", {**place, "description": former}).changed
+    assert not run_module("modulefile", {**place, "description": now, "finished": True}).changed
+    assert len(run_module("modulefile", {**place, "description": now}, check=True)["written"]) == 3
+    assert run_module("modulefile", {**place, "description": now}).changed
+    assert not run_module("modulefile", {**place, "description": now, "finished": True}).changed

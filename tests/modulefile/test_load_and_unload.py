@@ -31,6 +31,7 @@ def describe(version="1", **changes):
             {"name": "PATH", "values": [prefix + "/bin", prefix + "/tools"]},
             {"name": "PYTHONPATH", "values": [prefix + "/lib"]},
             {"name": "LD_LIBRARY_PATH", "values": [prefix + "/nccl/lib"]},
+            {"name": "PATH", "values": ["${HOME}/.local/torchstack/site/%s/bin" % version]},
         ],
         "append": [{"name": "MANPATH", "values": [prefix + "/man"]}, {"name": "PATH", "values": ["${HOME}/bin"]}],
         "setenv": {"PYTHONUSERBASE": "${HOME}/.local/torchstack/site/" + version, "NCCL_NET": "AWS Libfabric",
@@ -134,7 +135,10 @@ def test_a_dependency_is_loaded_and_goes_unless_the_user_had_loaded_it(
 def test_s14_each_release_has_its_own_user_base_below_the_home_of_whoever_loads_it(system, shell, modulefiles, session):
     modulefiles(describe())
     _before, loaded = session(system, shell, [LOAD], HOME="/home/someone else").snapshots
-    assert loaded.environment["PYTHONUSERBASE"] == "/home/someone else/.local/torchstack/site/1"
+    base = "/home/someone else/.local/torchstack/site/1"
+    assert loaded.environment["PYTHONUSERBASE"] == base
+    entries = loaded.environment["PATH"].split(":")
+    assert entries[:3] == ["/soft/1/bin", "/soft/1/tools", base + "/bin"]
 
 
 def test_a_user_without_the_variable_is_told_and_gets_nothing(system, shell, modulefiles, tmp_path):

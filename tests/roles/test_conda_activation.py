@@ -211,10 +211,11 @@ MODULE = {
 
 
 def test_what_the_module_sets_is_written_for_conda_once_and_a_plan_writes_nothing(ansible_environment, tmp_path):
-    description = {"setenv": {"TOY_RAILS": "1", "CONDA_PREFIX": "/soft/cuda/x"},
-                   "prepend": [{"name": "LD_LIBRARY_PATH", "values": ["/soft/cuda/lib64"]}], "external": ["/soft/cuda"]}
-    cases = [{"root": str(tmp_path / "root"), "description": description}]
     base = tmp_path / "root" / "2026-11" / "base"
+    paths = {"LD_LIBRARY_PATH": "/soft/cuda/lib64", "PATH": "%s/bin" % base}
+    description = {"setenv": {"TOY_RAILS": "1", "CONDA_PREFIX": "/soft/cuda/x"}, "external": ["/soft/cuda"],
+                   "prepend": [{"name": name, "values": [entry]} for name, entry in paths.items()]}
+    cases = [{"root": str(tmp_path / "root"), "description": description}]
 
     def play(*options):
         done = play_tasks("modulefile", "conda", MODULE, cases, ansible_environment, tmp_path, *options)
@@ -228,10 +229,11 @@ def test_what_the_module_sets_is_written_for_conda_once_and_a_plan_writes_nothin
     assert found == ["%s.d/zz-torchstack-module.%s" % (kind, shell) for kind in ("activate", "deactivate")
                      for shell in ("csh", "fish", "sh")]
     assert "changed=0" in play("--check") and "changed=0" in play()
-    line = ". %s/etc/conda/activate.d/zz-torchstack-module.sh; echo $TOY_RAILS $LD_LIBRARY_PATH $PYTHONUSERBASE"
-    done = subprocess.run(["sh", "-c", line % base], env={"HOME": "/u", "PYTHONSTARTUP": "x"}, text=True, check=True,
-                          capture_output=True)
-    assert done.stdout == "1 /soft/cuda/lib64 /u/.local/torchstack/toy/2026-11\n"
+    line = ". %s/etc/conda/activate.d/zz-torchstack-module.sh; echo $TOY_RAILS $LD_LIBRARY_PATH $PYTHONUSERBASE $PATH"
+    done = subprocess.run(["sh", "-c", line % base], text=True, check=True, capture_output=True,
+                          env={"HOME": "/u", "PYTHONSTARTUP": "x", "PATH": "%s/bin:/usr/bin:/bin" % base})
+    user_base = "/u/.local/torchstack/toy/2026-11"
+    assert done.stdout == "1 /soft/cuda/lib64 %s %s/bin:%s/bin:/usr/bin:/bin\n" % (user_base, base, user_base)
 
 
 def test_a_description_that_no_module_could_have_is_one_sentence(ansible_environment, tmp_path):

@@ -10,8 +10,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
+from support import conda_channel
 
 FILE = pathlib.Path(__file__).parents[2] / "roles" / "python_tools" / "files" / "sitecustomize.py"
 MINOR = "python%d.%d" % sys.version_info[:2]
@@ -75,6 +77,65 @@ def test_beside_a_standard_library_it_serves_the_virtual_environments_of_that_py
     assert ask(python, overlay, ORIGIN, PYTHONPATH=str(library)) == "release"
     (tmp_path / "venv" / "lib" / MINOR / "site-packages" / "shared.py").write_text("origin = 'user'\n")
     assert ask(python, overlay, ORIGIN, PYTHONPATH=str(library)) == "user"
+
+
+@pytest.fixture()
+def own_python(tmp_path):
+    """A release with a Python and a pip of its own, and a package that users may replace."""
+    python = conda_channel.Interpreter()
+    missing = [name for name in ("patchelf", "strip") if shutil.which(name) is None]
+    if missing or not python.wheels().get("pip") or not (python.stdlib / "ensurepip").is_dir():
+        pytest.skip("a prefix with a Python and a pip of its own cannot be made here")
+    prefix = tmp_path / "release"
+    conda_channel.stage_python(prefix, python)
+    library = prefix / "lib" / MINOR
+    shutil.copy(FILE, library)
+    with zipfile.ZipFile(python.wheels()["pip"]) as wheel:
+        wheel.extractall(library / "site-packages")
+    (library / "site-packages" / "shared.py").write_text("origin = 'release'\n")
+    return prefix / "bin" / "python3"
+
+
+def make_wheel(directory):
+    """A wheel of the package that the release has, too, and with a program."""
+    files = {
+        "shared.py": "origin = 'user'\ndef main():\n    print('program of the', origin)\n",
+        "shared-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: shared\nVersion: 1\n",
+        "shared-1.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "shared-1.dist-info/entry_points.txt": "[console_scripts]\nshared-program = shared:main\n",
+    }
+    path = directory / "shared-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+        wheel.writestr("shared-1.dist-info/RECORD", "".join("%s,,\n" % name for name in [*files, "RECORD"]))
+    return path
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["by venv", "by ensurepip"])
+def test_s14_a_virtual_environment_of_the_releases_own_python_has_a_pip_that_installs_into_it(
+    own_python, tmp_path, by_hand
+):
+    def say(*command):
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_NO_INDEX": "1",
+                       "PYTHONUSERBASE": str(tmp_path / "base")}
+        done = subprocess.run([str(word) for word in command], env=environment, text=True, capture_output=True,
+                              check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    mine = tmp_path / "mine"
+    if by_hand:
+        say(own_python, "-m", "venv", "--without-pip", mine)
+        say(mine / "bin" / "python", "-m", "ensurepip", "--default-pip")
+    else:
+        say(own_python, "-m", "venv", mine)
+    assert str(mine) in say(mine / "bin" / "pip", "--version")
+    assert say(mine / "bin" / "python", "-c", ORIGIN) == "release"
+    say(mine / "bin" / "pip", "install", make_wheel(tmp_path))
+    assert say(mine / "bin" / "python", "-c", ORIGIN) == "user"
+    assert say(mine / "bin" / "shared-program") == "program of the user"
+    assert say(own_python, "-c", ORIGIN) == "release"
 
 
 def test_a_sitecustomize_of_the_site_still_runs(overlay, tmp_path):

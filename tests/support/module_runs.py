@@ -14,7 +14,7 @@ from typing import Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
-from support.module_worlds import PATHS, USERS, VARIABLES, Module, differences, entries, expected, living
+from support.module_worlds import PATHS, PLACE, USERS, VARIABLES, Module, differences, entries, expected, living
 
 COLLECTION = "mine"
 
@@ -137,7 +137,7 @@ class Control:
 
 def play(runs: Runs, modules, directories, source: random.Random, length: int) -> list[str]:
     """Run one random sequence in a world; return what is wrong after the first command that leaves something wrong."""
-    start = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **source.choice(USERS)}
+    start = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **PLACE, **source.choice(USERS)}
     if source.random() < 0.3:
         # What a login has, and what reset goes back to.
         start["LMOD_SYSTEM_DEFAULT_MODULES"] = source.choice(modules).full_name

@@ -19,7 +19,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layou
 
 VARIABLES = ("ONE", "TWO", "THREE")
 PATHS = ("PATH", "LD_LIBRARY_PATH")
-ENTRIES = ("/soft/cuda/lib64", "/soft/nccl/lib", "/soft/a/bin", "/soft/b/bin", "/soft/c/bin")
+ENTRIES = ("/soft/cuda/lib64", "/soft/nccl/lib", "/soft/a/bin", "/soft/b/bin", "/soft/c/bin", "/home/u/.local/bin")
+#: Of the user: our modules name it by the variable, in front of an entry.
+PLACE = {"OF_THE_USER": "/home/u/.local"}
 VALUES = ("same", "other", "it's \"odd\" $HOME \\ {a}", "ab?")
 #: Of a value with a colon, the pushenv of Environment Modules gives a part back: nothing pushes this variable.
 ADDRESS, ADDRESSES = "THREE", ("http://proxy:3128", "http://other:80", "same")
@@ -83,8 +85,15 @@ def description_of(module: Module) -> dict:
     for kind in ("prepend", "append"):
         raw[kind] = [
             {"name": path, "values": values} for path in PATHS
-            if (values := [value for command, name, value in module.actions if (command, name) == (kind, path)])]
+            if (values := [_by_variable(value) for command, name, value in module.actions
+                           if (command, name) == (kind, path)])]
     return normalise(raw)
+
+
+def _by_variable(entry: str) -> str:
+    for name, value in PLACE.items():
+        entry = entry.replace(value + "/", "${%s}/" % name)
+    return entry
 
 
 def plain_text(module: Module, kind: str) -> str:

@@ -34,11 +34,12 @@ def render(releases, site_data, environment, top):
         description = sites.modulefile_description(file, site_data[site], root)
         cases.append({
             "site": site, "release": release, "root": str(root), "name": name, "description": description,
+            "kind": sites.load_release(file)["base"]["kind"],
         })
     variables = {
         "modulefile_root": "{{ case.root }}", "modulefile_release": "{{ case.release }}",
         "modulefile_site": "{{ case.site }}", "modulefile_name": "{{ case.name }}",
-        "modulefile_description": "{{ case.description }}",
+        "modulefile_description": "{{ case.description }}", "release_context": {"base": {"kind": "{{ case.kind }}"}},
     }
     done = role_plays.play_tasks("modulefile", "stage", variables, cases, environment, top)
     assert done.returncode == 0, done.stdout

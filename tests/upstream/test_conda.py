@@ -267,10 +267,15 @@ def states(place, shell, command, words, **variables):
     return [{name: one[name] for name in OF_MODULE if one.get(name)} for one in found]
 
 
+def entries(place):
+    """What the module puts into PATH behind the prefix's own."""
+    return "/soft/cuda/bin:%s/.local/torchstack/toy/%s/bin" % (place.home, RELEASE)
+
+
 def expected(place, before):
     return {"OF_MODULE": "1", "LD_LIBRARY_PATH": "/soft/cuda/lib64:/u/lib", "CONDA_PREFIX": str(place.prefix),
             "PYTHONUSERBASE": "%s/.local/torchstack/toy/%s" % (place.home, RELEASE),
-            "PATH": "/soft/cuda/bin:%s/bin:%s" % (place.prefix, before["PATH"])}
+            "PATH": "%s/bin:%s:%s" % (place.prefix, entries(place), before["PATH"])}
 
 
 MINE = {"LD_LIBRARY_PATH": "/u/lib", "PYTHONSTARTUP": "/u/start.py", "OF_MODULE": "mine"}
@@ -287,7 +292,7 @@ def test_conda_activates_what_the_module_sets_and_gives_back_what_was_there(plac
 
 
 @pytest.mark.parametrize("shell", sorted(SHELLS))
-def test_another_environment_in_between_has_nothing_of_the_release_but_its_entry_in_path(place, shell):
+def test_another_environment_in_between_has_nothing_of_the_release_but_its_entries_in_path(place, shell):
     if shutil.which(shell) is None:
         pytest.skip("no %s here" % shell)
     other = place.home / "other"
@@ -297,8 +302,8 @@ def test_another_environment_in_between_has_nothing_of_the_release_but_its_entry
         place, shell, place.command, ["activate %s" % place.prefix, "activate %s" % other, "deactivate", "deactivate"],
         **MINE)
     # conda has computed PATH before the scripts ran.
-    assert between == {**before, "CONDA_PREFIX": str(other), "PATH": "/soft/cuda/bin:%s/bin:%s" % (
-        other, before["PATH"])}
+    assert between == {**before, "CONDA_PREFIX": str(other), "PATH": "%s/bin:%s:%s" % (
+        other, entries(place), before["PATH"])}
     assert {**back, "PATH": sorted(back["PATH"].split(":"))} == {**active, "PATH": sorted(active["PATH"].split(":"))}
     assert after == before
 

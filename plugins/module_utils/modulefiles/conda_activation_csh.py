@@ -11,11 +11,16 @@ from __future__ import annotations
 from typing import Iterator
 
 from .conda_activation_sh import still_loaded
-from .conda_activation_work import Work
+from .conda_activation_work import END, Work
 from .description import parse_value
 
 _ENTRY = "__TORCHSTACK_ENTRY"
+_BEHIND = "__TORCHSTACK_BEHIND"
 _HAS = "awk -v c=: -v n=%s -v e=" + _ENTRY + " 'BEGIN { print (index(c ENVIRON[n] c, c ENVIRON[e] c) > 0) }'"
+_IN_PLACE = (
+    "awk -v c=: -v n=%s -v e=" + _ENTRY + " -v b=" + _BEHIND + " 'BEGIN { v = c ENVIRON[n] c; s = c ENVIRON[b] c;"
+    " a = index(v, s) + length(s) - 1; if (a < length(s)) a = 1;"
+    " v = substr(v, 1, a) ENVIRON[e] substr(v, a); print substr(v, 2, length(v) - 2) }'")
 _REST = "awk -v n=%s 'BEGIN { print substr(ENVIRON[n], 2) }'"
 _WITHOUT = (
     "awk -v c=: -v n=%s -v k=%s 'BEGIN { v = c ENVIRON[n] c; m = split(substr(ENVIRON[k], 3), e, c);"
@@ -38,9 +43,10 @@ def activate(work: Work) -> Iterator[str]:
         yield "    endif"
     yield from ("    setenv %s %s" % (name, value_of(value)) for name, value in work.setenv.items())
     yield from ("    unsetenv %s" % name for name in work.unsetenv)
-    for name, entry, front in work.added:
-        yield from ("    " + line for line in _add(work, name, entry, front))
+    for name, entry, where in work.added:
+        yield from ("    " + line for line in _add(work, name, entry, where))
     yield "    unsetenv %s" % _ENTRY
+    yield "    unsetenv %s" % _BEHIND
     yield "  endif"
     yield "endif"
     yield "unset torchstack_loaded"
@@ -101,7 +107,7 @@ def _loaded(work: Work) -> Iterator[str]:
     yield "endif"
 
 
-def _add(work: Work, name: str, entry: str, front: bool) -> Iterator[str]:
+def _add(work: Work, name: str, entry: str, where: str) -> Iterator[str]:
     was = _was(work, name)
     yield "if (! $?%s) then" % name
     yield '  setenv %s ""' % name
@@ -115,8 +121,11 @@ def _add(work: Work, name: str, entry: str, front: bool) -> Iterator[str]:
     yield '  if ("${%s}" == "") then' % name
     yield '    setenv %s "${%s}"' % (name, _ENTRY)
     yield "  else"
-    yield '    setenv %s "%s"' % (
-        name, "${%s}:${%s}" % ((_ENTRY, name) if front else (name, _ENTRY)))
+    if where == END:
+        yield '    setenv %s "${%s}:${%s}"' % (name, name, _ENTRY)
+    else:
+        yield "    setenv %s %s" % (_BEHIND, quoted(where))
+        yield '    setenv %s "`%s`"' % (name, _IN_PLACE % name)
     yield "  endif"
     yield "endif"
 

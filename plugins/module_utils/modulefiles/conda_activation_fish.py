@@ -21,10 +21,16 @@ _ADD = r"""
       set -gx $was "$$was:$entry"
       if test -z "$value"
         set -gx $name $entry
-      else if test $where = front
-        set -gx $name "$entry:$value"
-      else
+      else if test $where = end
         set -gx $name "$value:$entry"
+      else
+        set -l entries (string split : -- $value)
+        if set -l at (contains -i -- $where $entries)
+          set entries[$at] "$where:$entry"
+        else
+          set -p entries $entry
+        end
+        set -gx $name (string join : -- $entries)
       end
     end"""
 
@@ -67,8 +73,8 @@ def activate(work: Work) -> Iterator[str]:
         yield '    set -q %s; and set -gx %s_%s_WAS "x$%s"' % (name, work.kept, name, name)
     yield from ("    set -gx %s %s" % (name, value_of(value)) for name, value in work.setenv.items())
     yield from ("    set -e %s" % name for name in work.unsetenv)
-    yield from ("    __torchstack_add %s %s %s" % (name, value_of(entry), "front" if front else "end")
-                for name, entry, front in work.added)
+    yield from ("    __torchstack_add %s %s %s" % (name, value_of(entry), quoted(where))
+                for name, entry, where in work.added)
     yield "    functions -e __torchstack_add"
     yield "  end"
     yield "end"

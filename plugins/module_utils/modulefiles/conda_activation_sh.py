@@ -23,8 +23,15 @@ _KEEP = r"""
       case ":$4:" in *":$2:"*) \set -- "$1" ;; esac
       if [ "$#" -gt 1 ]; then
         if [ -z "$4" ]; then \export "$1=$2"
-        elif [ "$3" = front ]; then \export "$1=$2:$4"
-        else \export "$1=$4:$2"
+        elif [ "$3" = end ]; then \export "$1=$4:$2"
+        else
+          \set -- "$1" "$2" ":$3:" ":$4:" "$5"
+          case "$4" in
+          *"$3"*) \set -- "$1" "$2" "$3" "${4%%"$3"*}$3$2:${4#*"$3"}" "$5" ;;
+          *) \set -- "$1" "$2" "$3" ":$2$4" "$5" ;;
+          esac
+          \set -- "$1" "$2" "$3" "${4#:}" "$5"
+          \export "$1=${4%:}"
         fi
         \export "@K@_$1_WAS=${5:-u}:$2"
       fi
@@ -69,8 +76,8 @@ def activate(work: Work) -> Iterator[str]:
     for name in work.unsetenv:
         yield "    __torchstack_keep %s" % name
         yield "    \\unset -v %s" % name
-    for name, entry, front in work.added:
-        yield "    __torchstack_add %s %s %s" % (name, value_of(entry), "front" if front else "end")
+    for name, entry, where in work.added:
+        yield "    __torchstack_add %s %s %s" % (name, value_of(entry), quoted(where))
     yield "    \\unset -f __torchstack_keep __torchstack_add"
     yield "    ;;"
     yield '    *) \\export %s="$((%s + 1))" ;;' % (work.kept, work.kept)

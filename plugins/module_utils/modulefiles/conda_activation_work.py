@@ -12,6 +12,9 @@ from .description import search_paths, under_each_name
 OF_CONDA = ("CONDA_", "_CONDA_")
 """How the names of variables begin that are conda's own."""
 
+FRONT, END = "front", "end"
+"""Where in a search path an entry is added; any other word is the entry behind which it goes."""
+
 
 class Work(NamedTuple):
     """What activation does."""
@@ -22,8 +25,9 @@ class Work(NamedTuple):
     """the variable that counts activations, and begins the names of those with what was there before"""
     setenv: Mapping[str, str]
     unsetenv: tuple[str, ...]
-    added: tuple[tuple[str, str, bool], ...]
-    """search path, entry, and whether it goes to the front; in the order in which they are added"""
+    added: tuple[tuple[str, str, str], ...]
+    """search path, entry, and where: :data:`FRONT`, :data:`END`, or the entry behind which it goes, which is to the
+    front where that is not there; in the order in which they are added"""
     binaries: str
     """the prefix's own directory in PATH. conda takes it out before the scripts that deactivate; where it is still
     there, conda goes over to another prefix, or to the same one, and sets PATH after them as it was before"""
@@ -41,11 +45,14 @@ class Work(NamedTuple):
 
 def work_of(description: Mapping, prefix: str) -> Work:
     """Return what is left for the scripts of a normalised description."""
-    added: list[tuple[str, str, bool]] = []
+    added: list[tuple[str, str, str]] = []
     for name, (before, after) in search_paths(description).items():
         own = prefix + "/bin" if name == "PATH" else None
-        added += [(name, entry, True) for entry in reversed(before) if entry != own]
-        added += [(name, entry, False) for entry in after if entry != own]
+        # conda has put the prefix's own in front already.
+        first = before.index(own) if own in before else len(before)
+        added += [(name, entry, own or FRONT) for entry in reversed(before[first + 1:])]
+        added += [(name, entry, FRONT) for entry in reversed(before[:first])]
+        added += [(name, entry, END) for entry in after if entry != own]
     return Work(
         tuple("%s/%s" % (name, description["version"]) for name in under_each_name(description)),
         "TORCHSTACK_MODULE_" + hashlib.sha256(prefix.encode("utf-8")).hexdigest()[:8],

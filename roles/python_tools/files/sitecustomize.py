@@ -3,6 +3,9 @@
 Over a site's Python, PYTHONPATH names only the directory of this file. Were the release itself on PYTHONPATH, it would
 come before a user's own virtual environment and user base, and nothing installed there could replace a package of it.
 In a release with a Python of its own this file lies beside the standard library, which virtual environments share.
+
+Into a new virtual environment ensurepip installs a pip only where it sees none, so it does not get to see that of the
+release: else the environment has no pip, and the command is that of the release, which installs elsewhere.
 """
 
 import importlib.machinery
@@ -11,6 +14,7 @@ import site
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_OF_ENSUREPIP = "TORCHSTACK_ENSUREPIP"
 
 
 def _packages():
@@ -18,6 +22,17 @@ def _packages():
     if os.path.isdir(packages):
         return packages
     return os.path.join(os.path.dirname(_HERE), "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+
+
+def _is_for_ensurepip():
+    """Tell whether this process is ensurepip in a virtual environment, or the pip that it starts."""
+    if sys.prefix == sys.base_prefix:
+        return False
+    # Before Python 3.10 there are only ensurepip's own words, of which venv always gives --default-pip.
+    words = getattr(sys, "orig_argv", None) or ["-m", "ensurepip" if "--default-pip" in sys.argv else ""]
+    if any(word == "ensurepip" and before[:1] == "-" and before[-1:] == "m" for before, word in zip(words, words[1:])):
+        os.environ[_OF_ENSUREPIP] = sys.prefix  # ensurepip takes away what begins with PIP_
+    return os.environ.get(_OF_ENSUREPIP) == sys.prefix
 
 
 def _add_release(packages):
@@ -44,5 +59,6 @@ def _run_others(packages):
             spec.loader.exec_module(util.module_from_spec(spec))
 
 
-_add_release(_packages())
+if not _is_for_ensurepip():
+    _add_release(_packages())
 _run_others(_packages())

@@ -19,7 +19,7 @@ DESCRIPTION = normalise({
     "setenv": {"ENV_NAME": "ts", "ODD": ODD, "PYTHONUSERBASE": "${HOME}/.local/ts", "EMPTY": "",
                "CONDA_PREFIX": PREFIX, "CONDA_DEFAULT_ENV": PREFIX},
     "unsetenv": ["PYTHONSTARTUP"],
-    "prepend": [{"name": "PATH", "values": [PREFIX + "/bin", "/soft/cuda/bin"]},
+    "prepend": [{"name": "PATH", "values": [PREFIX + "/bin", "/soft/cuda/bin", "${HOME}/.local/ts/bin"]},
                 {"name": "LD_LIBRARY_PATH", "values": ["/soft/ts/nccl/lib", "/soft/cuda/lib64"]}],
     "append": [{"name": "LD_LIBRARY_PATH", "values": ["/soft/a b/$x"]}, {"name": "MANPATH", "values": ["${HOME}/man"]}],
 })
@@ -48,6 +48,8 @@ class Shell:
         source = "." if suffix == "sh" else "source"
         self.script = {word: "%s %s/%s.d/%s.%s" % (source, directory, kind, conda_activation.NAME, suffix)
                        for word, kind in (("act", "activate"), ("deact", "deactivate"))}
+        self.path = {"bash": 'export PATH="%s"', "fish": "set -gx PATH %s"}.get(
+            name, "setenv PATH %s" if suffix == "csh" else "export PATH=%s")
         self.set = {"sh": "export %s=%s", "csh": "setenv %s %s", "fish": "set -gx %s %s"}[suffix]
 
     def run(self, *words, **variables):
@@ -84,7 +86,7 @@ def test_activation_sets_what_the_module_sets_and_deactivation_gives_back_what_w
     before, active, after = shell.shown("show", "act", "show", "deact", "show", **mine)
     home = str(shell.home)
     own = {"ENV_NAME": "ts", "ODD": ODD, "PYTHONUSERBASE": home + "/.local/ts", "EMPTY": ""}
-    own["PATH"] = "/soft/cuda/bin:" + before["PATH"]
+    own["PATH"] = "/soft/cuda/bin:%s/.local/ts/bin:%s" % (home, before["PATH"])
     own["MANPATH"] = home + "/man"
     own["LD_LIBRARY_PATH"] = (
         "/soft/ts/nccl/lib:/u/lib:/soft/cuda/lib64:/soft/a b/$x" if mine else
@@ -92,6 +94,16 @@ def test_activation_sets_what_the_module_sets_and_deactivation_gives_back_what_w
     expected = {**before, **own}
     expected.pop("PYTHONSTARTUP", None)
     assert visible(active) == expected
+    assert after == before
+
+
+def test_the_user_s_own_programs_come_behind_those_of_the_prefix_and_before_the_system_s(shell):
+    """conda has put the prefix's in front before the scripts, and takes it away before they run again."""
+    path, more = os.environ["PATH"], "/soft/cuda/bin:%s/.local/ts/bin" % shell.home
+    before, active, after = shell.shown(
+        "show", shell.path % ("/first:%s/bin:%s" % (PREFIX, path)), "act", "show",
+        shell.path % ("/first:%s:%s" % (more, path)), "deact", shell.path % path, "show")
+    assert active["PATH"] == "/first:%s/bin:%s:%s" % (PREFIX, more, path)
     assert after == before
 
 
@@ -103,7 +115,7 @@ def test_what_conda_and_the_user_change_in_a_search_path_meanwhile_stays(shell):
 
 def test_where_conda_goes_over_to_another_prefix_its_later_path_is_put_right_by_the_last_deactivation(shell):
     path = os.environ["PATH"]
-    own = {"bash": 'export PATH="%s"', "fish": "set -gx PATH %s"}.get(shell.name, shell.set.replace("%s", "PATH", 1))
+    own = shell.path
     with_bin, without = (own % ("/soft/cuda/bin:%s" % rest) for rest in (PREFIX + "/bin:" + path, path))
     before, between, after = shell.shown(
         "show", own % (PREFIX + "/bin:" + path), "act", "deact", with_bin, "act", "deact", without, "show", "act",
