@@ -60,6 +60,13 @@ def module_words(context: Any, name: str, site: Any = None, built: Any = None) -
     return words.describe(_context("module_words", context), name, site or {}, built or {})
 
 
+def step_subjects(definition: Any) -> dict[str, str]:
+    """Return what each step of a release brings."""
+    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import step_subjects as subjects
+
+    return subjects.step_subjects(_mapping("step_subjects", definition, "the release file is no mapping."))
+
+
 def step_toolchain(context: Any, step: str) -> dict[str, Any]:
     """Return what one step is run in."""
     from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import toolchain
@@ -93,6 +100,6 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return them by their names."""
         own = (
-            component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_toolchain,
-            user_job, module_words, canonical_digest)
+            component_facts, known_problems, meaningless_variables, runtime_problems, step_job, step_subjects,
+            step_toolchain, user_job, module_words, canonical_digest)
         return {one.__name__: one for one in own}

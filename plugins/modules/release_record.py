@@ -128,7 +128,7 @@ records:
 last:
   description: How long the steps of the C(release) took that was frozen last below this root, besides this one, in
     C(seconds); of one that was taken over, what its build had taken. Empty where there is none.
-  returned: with O(state=collected)
+  returned: with O(state=collected), in check mode
   type: dict
   sample: {release: "2026-10-01", seconds: {horovod: 473.0}}
 directories:
@@ -157,7 +157,8 @@ def run(module: AnsibleModule) -> dict:
     result = {"changed": False, "prefix": files.prefix, **recorded}
     if params["state"] == "collected":
         result["records"] = release_records.collect(files)
-        result["last"] = release_records.last_durations(files)
+        if check_mode:
+            result["last"] = release_records.last_durations(files)
     elif params["state"] == "open":
         result.update(open_release(files, recorded, params["content"], check_mode))
     elif params["state"] == "freezing":

@@ -8,16 +8,15 @@ from typing import Any, Mapping
 
 from . import components, left_over
 from .acceptance_plan import plan_acceptance
-from .step_subjects import step_subjects
 from .toolchain import unknown_steps
 
 
 def component_facts(definition: Mapping[str, Any], site: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Gather what follows from the components.
 
-    ``left_out`` are names for people, ``torch_step`` and ``package_needs`` of steps, ``commands`` of the machine;
-    ``subjects`` is what each step brings; to ``unknown_steps`` and ``unknown_modules`` nothing belongs.
-    ``acceptance``: see :func:`.acceptance_plan.plan_acceptance`.
+    ``left_out`` are names for people, ``torch_step`` and ``package_needs`` of steps, ``commands`` of the machine; to
+    ``unknown_steps`` and ``unknown_modules`` nothing belongs. ``acceptance``: see
+    :func:`.acceptance_plan.plan_acceptance`.
     """
     return {
         "left_out": components.left_out(definition),
@@ -25,7 +24,6 @@ def component_facts(definition: Mapping[str, Any], site: Mapping[str, Any] | Non
         "torch_step": components.torch_step(definition),
         "package_needs": components.package_needs(definition),
         "acceptance": plan_acceptance(definition, site),
-        "subjects": step_subjects(definition),
         "unknown_steps": unknown_steps(definition),
         "unknown_modules": left_over.unknown_modules(definition),
     }

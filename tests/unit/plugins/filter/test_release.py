@@ -45,6 +45,7 @@ def test_facts_of_components_problems_of_settings_and_known_problems_are_handed_
     ("step_job", ("slurm", "mpi"), "step_job: this is not release_context"),
     ("step_toolchain", ("slurm", "mpi"), "step_toolchain: this is not release_context"),
     ("component_facts", ([],), "component_facts: the release file is no mapping"),
+    ("step_subjects", ([],), "step_subjects: the release file is no mapping"),
     ("known_problems", ([],), "known_problems: the definition is no mapping"),
     ("canonical_digest", ({"a": datetime.date(2026, 11, 20)},), "digested"),
 ])
