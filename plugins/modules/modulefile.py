@@ -300,10 +300,9 @@ def run(module: AnsibleModule) -> dict:
     if module.params["finished"] and before:
         # Users of a finished release read what they read before, though a newer collection would say it otherwise.
         description = with_words_of(before, description)
+        if own_part(before) == own_part(without_user_programs(description)):
+            description = without_user_programs(description)
     texts = render_each(description, release)
-    if module.params["finished"] and own_part(before) == own_part(without_user_programs(description)):
-        description = without_user_programs(description)
-        texts = render_each(description, release)
     if module.params["finished"] and own_part(before) == own_part(description):
         for name, files in verified_texts(stage).items():
             texts.get(name, {}).update(files)
