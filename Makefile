@@ -73,11 +73,14 @@ $(VENV)/rollout: requirements/rollout-$(CORE).txt
 requirements/rollout-.txt:
 	@echo "There is no Python by the name '$(PYTHON)': name one from 3.11 on, as in make $(GOALS) PYTHON=python3.12." >&2; exit 1
 
+# What torchstack prints, a line for each step and event; -v, or another callback in the environment, prints all tasks.
+rollout plan lint-site mirror: export ANSIBLE_STDOUT_CALLBACK ?= hpcml.torchstack.steps
+
 rollout: env ## Build, verify, freeze and publish RELEASE of SITE, by default that of this machine.
 	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook $(PLAYBOOK) $(RELEASE_ARGUMENTS) $(ARGS)
 
-plan: env ## Show what a rollout of RELEASE of SITE would do; changes nothing.
-	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook $(PLAYBOOK) --check --diff $(RELEASE_ARGUMENTS) $(ARGS)
+plan: env ## Show what a rollout of RELEASE of SITE would do; changes nothing. ARGS=--diff: each difference.
+	PYTHONUNBUFFERED=1 $(VENV)/bin/ansible-playbook $(PLAYBOOK) --check $(RELEASE_ARGUMENTS) $(ARGS)
 
 lint-site: env ## Find all mistakes in the data of SITE and in its release files, or RELEASE alone; asks no machine.
 	$(VENV)/bin/ansible-playbook playbooks/lint.yml -e torchstack_host=$(or $(SITE),local) $(RELEASE_ARGUMENTS) $(ARGS)

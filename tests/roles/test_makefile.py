@@ -35,7 +35,7 @@ def text_of_all():
 def make(*words, **environment):
     """Run make; its exit code and all that it printed."""
     # Of a make that runs the tests it would tell its directory.
-    ours = ("RELEASE", "SITE", "PREFIX", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    ours = ("RELEASE", "SITE", "PREFIX", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ANSIBLE_STDOUT_CALLBACK")
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         ["make", *words], cwd=TOP, env={**clean, **environment}, text=True, check=False, stdin=subprocess.DEVNULL,
@@ -46,7 +46,7 @@ def make(*words, **environment):
 @pytest.mark.parametrize(("words", "expected"), [
     (["rollout"], "ansible-playbook playbooks/local.yml"),
     (["rollout", "RELEASE=2026-11-21", "SITE=polaris"], "ansible-playbook playbooks/polaris.yml " + RELEASE),
-    (["plan", "RELEASE=2026-11-21", "SITE=polaris"], "playbooks/polaris.yml --check --diff " + RELEASE),
+    (["plan", "RELEASE=2026-11-21", "SITE=polaris"], "playbooks/polaris.yml --check " + RELEASE),
     (["rollout", "RELEASE=inventories/local/releases/2026-11-21.yml", "ARGS=-v"],
      "playbooks/local.yml %s -e release_file=%s/inventories/local/releases/2026-11-21.yml -v" % (RELEASE, TOP)),
     (["lint-site", "SITE=polaris"], "ansible-playbook playbooks/lint.yml -e torchstack_host=polaris"),
@@ -61,6 +61,17 @@ def test_release_and_site_mean_the_same_behind_every_target(words, expected, ven
     code, said = make("-n", *words, "VENV=%s" % venv)
     assert code == 0, said
     assert expected in " ".join(said.split())
+
+
+@pytest.mark.parametrize(("environment", "callback"), [
+    ({}, "hpcml.torchstack.steps"), ({"ANSIBLE_STDOUT_CALLBACK": "default"}, "default")])
+@pytest.mark.parametrize("target", ["rollout", "plan"])
+def test_a_rollout_prints_a_line_for_each_step_unless_another_callback_is_wanted(target, environment, callback, venv):
+    program = venv / "bin" / "ansible-playbook"
+    program.write_text('#!/bin/sh\necho "printed by $ANSIBLE_STDOUT_CALLBACK"\n')
+    program.chmod(0o755)
+    code, said = make(target, "VENV=%s" % venv, **environment)
+    assert (code, said.splitlines()[-1]) == (0, "printed by " + callback)
 
 
 def test_a_rehearsal_takes_the_same_words():
