@@ -326,7 +326,14 @@ TARGETS = {
             b"https://github.com/x/y",
         ),
     ),
-    "nodes": Target(nodes, (b"n[1-3,5],x1000c0s0b0n[0-1],a[1-2]b[3-4]", b"0,GPU-1,0000:01:00.0,0-15\n")),
+    "nodes": Target(
+        nodes,
+        (
+            b"n[1-3,5],x1000c0s0b0n[0-1],a[1-2]b[3-4]",
+            b"0,GPU-1,0000:01:00.0,0-15\n",
+            b"nb[3-4][0-777717],a-",
+        ),
+    ),
     "listener": Target(
         listener,
         (
@@ -338,6 +345,11 @@ TARGETS = {
     ),
     "patches": Target(
         lambda data: parse_patch(data, b"x.patch"),
-        (DIFF, DIFF + b"-- \n2.30\n", b"--- a/n\n+++ b/n\n@@ -0,0 +1 @@\n+x\n"),
+        (
+            DIFF,
+            DIFF + b"-- \n2.30\n",
+            b"--- a/n\n+++ b/n\n@@ -0,0 +1 @@\n+x\n",
+            b"--- a/n\n+++ b/n\n@@ -5,0 +11,0 @@\n\\\n",
+        ),
     ),
 }

@@ -109,7 +109,7 @@ class HunkParser:
     def no_newline(self, mark: bytes, old: list[bytes], new: list[bytes], number: int) -> None:
         """Read the note that the line before it ends without a newline."""
         for side, marks in ((old, b" -"), (new, b" +")):
-            if mark in marks:
+            if mark and mark in marks:
                 if not side[-1].endswith(b"\n"):
                     self.refuse("two notes about one missing newline", number)
                 side[-1] = side[-1][:-1]

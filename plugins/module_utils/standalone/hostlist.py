@@ -15,8 +15,8 @@ import operator
 import re
 from typing import Iterator, List, Tuple
 
-MOST = 1 << 20
-"""More hosts, or nodes, than this are a slip of the pen."""
+MOST = 1 << 18
+"""More hosts, or nodes, than this are a slip of the pen: the largest machines have 160,000."""
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?\Z")
 _COUNT = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?\Z")
@@ -129,8 +129,8 @@ def _numbers(ranges: str, text: str) -> List[str]:
         low, high = int(part.group(1)), int(part.group(2) or part.group(1))
         if high < low:
             raise HostListError("the host list %r has the range %r, which ends before it begins" % (text, word))
-        if high - low >= MOST:
-            raise HostListError("the host list %r has the range %r, of more than %d hosts" % (text, word, MOST))
+        if len(numbers) + high - low >= MOST:
+            raise HostListError("the host list %r has with the range %r more than %d hosts" % (text, word, MOST))
         width = len(part.group(1))
         numbers += ["%0*d" % (width, number) for number in range(low, high + 1)]
     return numbers

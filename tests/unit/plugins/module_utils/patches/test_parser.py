@@ -146,6 +146,7 @@ def test_an_insertion_without_context_goes_before_the_line_after():
     (b'--- "a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n', "quoted name", 1),
     (b"Torchstack-Pristine: zzz f.c\n" + PLAIN, "expected 'Torchstack-Pristine:", 1),
     (b"Torchstack-Pristine: 1234567 other.c\n" + PLAIN, "does not touch", 1),
+    (b"--- a/f\n+++ b/f\n@@ -5,0 +11,0 @@\n\\ No newline at end of file\n", "changes nothing", 3),
     (b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-x\n\\ No newline at end of file\n-y\n+x\n+z\n",
      "without a newline inside", 3),
 ])
