@@ -52,7 +52,7 @@ read = subprocess.run(words, input=asked, stdout=subprocess.PIPE, check=True)
 seen["header"] = read.stdout.split()[-1].decode()
 library = pathlib.Path("mpi_lib_v2.so")
 runtime = os.environ["CUDA_HOME"] + "/lib64/libcudart.so.13"
-words = "gcc -shared -fPIC -x c - -x none -Wl,--enable-new-dtags -o %s %s %s %s" % (
+words = "gcc -shared -fPIC -x c - -x none -o %s %s %s %s -Wl,--enable-new-dtags" % (
     library, nccl / "lib" / "libnccl.a", runtime, os.environ.get("LDFLAGS", ""))
 code = b"int nccl(void); int cudart(void); int horovod(void) { return nccl() + cudart(); }"
 subprocess.run(words, shell=True, input=code, check=True)
@@ -113,7 +113,7 @@ class Machine:
         tools = self.prefix / "tools" / "bin"
         tools.mkdir(parents=True)
         (tools / "python").symlink_to(sys.executable)
-        for program in ("node_jobs.py", "relative-runpath"):
+        for program in ("node_jobs.py", "relocate-wheel"):
             shutil.copy(PROGRAMS / program, tools)
         (self.prefix / ".torchstack" / "pytorch.json").write_text("{}")
         run = self.base / "bin" / "horovodrun"

@@ -97,6 +97,6 @@ def test_what_an_mpi_has_besides_is_its_own_and_another_version_of_its_library_i
 
 def test_the_script_of_mpi4py_sets_them_before_it_builds_and_judges_before_it_keeps_the_wheel():
     script = (PROGRAM.parents[1] / "templates" / "mpi4py.sh.j2").read_text()
-    order = ("link_of_mpi directories", " pip wheel ", "link_of_mpi judge", "/relative-runpath ")
+    order = ("link_of_mpi directories", " pip wheel ", "link_of_mpi judge", "/relocate-wheel ")
     places = [script.index(words) for words in order]
     assert places == sorted(places)

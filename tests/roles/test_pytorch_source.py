@@ -19,6 +19,7 @@ import sys
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import base as bases
+from ansible_collections.hpcml.torchstack.plugins.module_utils.elf.reader import read_elf
 from ansible_collections.hpcml.torchstack.plugins.module_utils.patches import series
 from support import fake_torch, sites
 from support.console import changed_in
@@ -59,7 +60,7 @@ class Site:
         )
         if process.returncode:
             return "pip cannot fetch the build tools here: " + process.stdout[-300:]
-        for program in ("fetch-git", "node_jobs.py"):
+        for program in ("fetch-git", "node_jobs.py", "relocate-wheel"):
             shutil.copy(ROLES / "python_tools" / "files" / program, self.tools / "bin")
         (self.tools / "bin" / "fetch-git").chmod(0o755)
         (self.records / "steps").mkdir(parents=True)
@@ -220,6 +221,13 @@ def test_s06_the_wheel_is_kept_and_torch_reports_the_version_that_was_asked_for(
         "third_party/cpuinfo": 40, "third_party/nccl": 40}
     assert sorted(record["build"]["submodule_urls"]) == ["third_party/cpuinfo", "third_party/nccl"]
     assert [path.name.split("-")[:2] for path in (site.prefix / "wheels").iterdir()] == [["torch", "2.3.1"]]
+
+
+def test_s02_what_is_compiled_has_an_rpath_whatever_the_wrappers_of_the_mpi_ask_for(site):
+    package = next(site.prefix.glob("base/lib/python*/site-packages")) / "torch"
+    linked = {path.name: read_elf(str(path)) for path in package.glob("lib/*.so")}
+    assert str(site.site / "mpi" / "lib") in os.fsdecode(linked["libtorch_cpu.so"].rpath)
+    assert [name for name, facts in linked.items() if facts.runpath or not facts.rpath] == []
 
 
 def test_s02_torch_reports_the_nccl_of_the_release(site):

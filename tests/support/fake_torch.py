@@ -11,10 +11,10 @@ import sys
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 WRAPPER = """#!/bin/sh
 case ${{1-}} in
--show) echo {compiler} -I{prefix}/include -L{prefix}/lib -Wl,-rpath,{prefix}/lib -lmpi; exit ;;
+-show) echo {compiler} -I{prefix}/include -L{prefix}/lib -Wl,-rpath,{prefix}/lib -Wl,--enable-new-dtags -lmpi; exit ;;
 -*version) exec {compiler} "$1" ;;
 esac
-exec {compiler} -I{prefix}/include "$@" -L{prefix}/lib -Wl,-rpath,{prefix}/lib -lmpi
+exec {compiler} -I{prefix}/include "$@" -L{prefix}/lib -Wl,-rpath,{prefix}/lib -Wl,--enable-new-dtags -lmpi
 """
 MPI_HEADER = """#pragma once
 #define MPI_VERSION 3
