@@ -217,9 +217,9 @@ def _constructed(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Any:
                 yaml.SafeLoader("").construct_object(value, deep=True) if isinstance(value, yaml.ScalarNode) else None
             except ValueError:
                 kind = "a date" if value.tag.endswith(":timestamp") else "a number"
-                raise MistakeError(
-                    "'%s' is %s, which YAML takes for %s, and there is no such one (%s); put it in quotes" % (
-                        path, value.value, kind, error), value.start_mark.line + 1, value.start_mark.column + 1) from error
+                said = "'%s' is %s, which YAML takes for %s, and there is no such one (%s); put it in quotes" % (
+                    path, value.value, kind, error)
+                raise MistakeError(said, value.start_mark.line + 1, value.start_mark.column + 1) from error
         raise
 
 

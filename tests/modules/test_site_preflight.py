@@ -143,9 +143,9 @@ def test_a_root_of_another_account_is_refused_with_its_name(run_module, tmp_path
 
 @pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="no pip here")
 def test_an_index_that_cannot_be_reached_is_told_with_its_address_and_the_reason(run_module, tmp_path):
+    places = {"PIP_INDEX_URL": "http://guest:s3cret@127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": ""}
     result = run_module(
-        "site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root"), package_index="pip"),
-        environment={**os.environ, "PIP_INDEX_URL": "http://guest:s3cret@127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": ""})
+        "site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root"), package_index="pip"), environment=places)
     assert errors(result) == ["index"]
     begin, _, told = result["msg"].partition("127.0.0.1:9/simple/pip/: Connection refused. ")
     assert begin.startswith("pip cannot reach its package index: http://") and "s3cret" not in begin

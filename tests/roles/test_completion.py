@@ -18,7 +18,8 @@ import time
 import pytest
 
 TOP = pathlib.Path(__file__).parents[2]
-CONTROL = re.compile(r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[()][0-9A-B]|[=>78])|[\x00-\x09\x0b-\x1f]")
+CONTROL = re.compile(
+    r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[()][0-9A-B]|[=>78])|[\x00-\x09\x0b-\x1f]")
 START = {
     # As in ~/.zshrc of a new account; the questions of zsh's first start are left out.
     "zsh": (["-f", "-i"], 'autoload -U compinit; compinit -u -d "$HOME/.zcompdump"; PS1="ready> "'),

@@ -34,8 +34,8 @@ def player(tmp_path, ansible_environment):
         told = {"run": ["sh", "-c", "cat >> %s; echo no room; %s" % (tmp_path / "told", hook)]}
         play.update(hosts="localhost", tasks=tasks)
         play["vars"] = {
-            "torchstack_release": RELEASE, **play.get("vars", {}), "torchstack_root": str(root), "torchstack_site": "mysite",
-            "torchstack_hooks": [told], "release_context": context}
+            "torchstack_release": RELEASE, **play.get("vars", {}), "torchstack_root": str(root),
+            "torchstack_site": "mysite", "torchstack_hooks": [told], "release_context": context}
         playbook = tmp_path / (name + ".yml")
         playbook.write_text(json.dumps([play]))
         done = sites.ansible_command(

@@ -60,7 +60,8 @@ class Mirror:
         """Return the machine's interpreter, which is asked once. Raises StackError: it does not answer."""
         named = self.base.get("python") if self.base.get("kind") != CONDA else ""
         return machine_interpreter(
-            str(named or self.params["python"] or ""), TIMEOUT, "Name one that does as mirror_python, or as release_python in the site's data.",
+            str(named or self.params["python"] or ""), TIMEOUT,
+            "Name one that does as mirror_python, or as release_python in the site's data.",
             self.params["interpreter"] or {})
 
     def contents(self) -> Contents:
