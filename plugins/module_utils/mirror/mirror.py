@@ -61,7 +61,7 @@ class Mirror:
         named = self.base.get("python") if self.base.get("kind") != CONDA else ""
         return machine_interpreter(
             str(named or self.params["python"] or ""), TIMEOUT,
-            "Name one that does as mirror_python, or as release_python in the site's data.",
+            "Name one that does as mirror_python, or as base.python of an overlay.",
             self.params["interpreter"] or {})
 
     def contents(self) -> Contents:
