@@ -299,7 +299,7 @@ def run(module: AnsibleModule) -> dict:
     before = read_json_or_nothing(os.path.join(stage, DESCRIPTION))
     if module.params["finished"] and before:
         # Users of a finished release read what they read before, though a newer collection would say it otherwise.
-        description = with_words_of(before, description)
+        description = with_pip_told(before, with_words_of(before, description))
         if own_part(before) == own_part(without_user_programs(description)):
             description = without_user_programs(description)
     texts = render_each(description, release)
@@ -346,6 +346,15 @@ def read_json_or_nothing(path: str) -> dict:
 def own_part(description: Mapping) -> dict:
     """Return what of a description is about the module's own name: a further name changes nothing of that."""
     return {key: value for key, value in description.items() if key != "also_named"}
+
+
+def with_pip_told(before: Mapping, description: Mapping) -> dict:
+    """Return a description that tells pip of an externally managed Python to go on, where that was told before.
+
+    In releases that were finished before their sitecustomize told it, nothing else does.
+    """
+    told = {name: value for name, value in before["setenv"].items() if name == "PIP_BREAK_SYSTEM_PACKAGES"}
+    return {**description, "setenv": {**told, **description["setenv"]}}
 
 
 def without_user_programs(description: Mapping) -> dict:

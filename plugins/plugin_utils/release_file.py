@@ -196,7 +196,7 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
             raise MistakeError("the key " + said[0] + "".join(further), repeated[0].line, repeated[0].column)
         # Of nothing that is made of the nodes: merged keys are copies.
         lines = dict(lines_of(node, ""))
-        data = loader.construct_document(node)
+        data = _constructed(loader, node)
     except yaml.MarkedYAMLError as error:
         raise mistake_of(error, text) from error
     except yaml.reader.ReaderError as error:
@@ -205,6 +205,22 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
             "a character is not allowed there (%s)" % error.reason, before.count("\n") + 1,
             len(before) - before.rfind("\n")) from error
     return data, lines
+
+
+def _constructed(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Any:
+    """Make data of a document. Raises MistakeError: a value looks like a date or number to YAML, and is none."""
+    try:
+        return loader.construct_document(node)
+    except ValueError as error:
+        for path, _key, value in nodes_of(node, ""):
+            try:
+                yaml.SafeLoader("").construct_object(value, deep=True) if isinstance(value, yaml.ScalarNode) else None
+            except ValueError:
+                kind = "a date" if value.tag.endswith(":timestamp") else "a number"
+                said = "'%s' is %s, which YAML takes for %s, and there is no such one (%s); put it in quotes" % (
+                    path, value.value, kind, error)
+                raise MistakeError(said, value.start_mark.line + 1, value.start_mark.column + 1) from error
+        raise
 
 
 def lines_of(node: Any, path: str) -> Iterator[tuple[str, int]]:

@@ -49,3 +49,15 @@ def test_a_finished_release_whose_module_knows_no_programs_of_the_user_base_stay
     assert len(run_module("modulefile", {**place, "description": now}, check=True)["written"]) == 3
     assert run_module("modulefile", {**place, "description": now}).changed
     assert not run_module("modulefile", {**place, "description": now, "finished": True}).changed
+
+
+def test_a_finished_release_whose_module_tells_every_pip_goes_on_telling_it(run_module, tmp_path):
+    place = {"root": str(tmp_path), "release": "1"}
+    now = {
+        "name": "torchstack", "version": "1", "prefix": str(tmp_path / "1"),
+        "setenv": {"PYTHONUSERBASE": "${HOME}/.local/1"}}
+    former = {**now, "setenv": {**now["setenv"], "PIP_BREAK_SYSTEM_PACKAGES": "1"}}
+    assert run_module("modulefile", {**place, "description": former}).changed
+    assert not run_module("modulefile", {**place, "description": now, "finished": True}).changed
+    assert run_module("modulefile", {**place, "description": now}).changed
+    assert not run_module("modulefile", {**place, "description": now, "finished": True}).changed

@@ -137,6 +137,7 @@ def test_what_cannot_be_told_is_a_warning_with_the_reason_and_the_others_are_tol
             {"mail": {"to": [ADDRESS], "server": "127.0.0.1:%d" % mail.server_address[1]}},
             {"mail": {"to": [ADDRESS], "server": "127.0.0.1:9"}},
             {"run": recorder(tmp_path, 3)},
+            {"run": ["false"]},
             {"run": ["/nowhere/at/all"]},
             {"run": ["sleep", "60"], "timeout": 0.5},
             {"post": {"url_file": str(tmp_path / "none")}},
@@ -147,7 +148,7 @@ def test_what_cannot_be_told_is_a_warning_with_the_reason_and_the_others_are_tol
     for reason in (
         "post to 127.0.0.1 was answered with status 410", "failed: Connection refused",
         "was refused: 550 nobody of that name",
-        "ended with status 3: disk full", "/nowhere/at/all failed: it cannot be run",
+        "ended with status 3: disk full", "false ended with status 1\n", "/nowhere/at/all failed: it cannot be run",
         "sleep failed: it did not finish within 0.5 seconds",
         "%s/none failed: No such file or directory" % tmp_path,
     ):

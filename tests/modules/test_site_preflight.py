@@ -7,6 +7,7 @@ Covers machine_facts of module_utils/preflight, too.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -131,12 +132,24 @@ def test_the_python_that_is_named_must_not_be_a_virtual_environment(run_module, 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_root_of_another_account_is_refused_with_its_name(run_module, tmp_path):
     result = run_module("site_preflight", dict(NO_COMPILERS, root="/usr/lib"))
-    assert result.failed and errors(result)[0] == "root.owner"
-    assert "/usr/lib belongs to root" in result["msg"] and "Run this as root." in result["msg"]
+    assert result.failed and errors(result) == ["root.owner"]
+    assert "/usr/lib belongs to root" in result["msg"]
+    assert "Run this as root, or choose another root." in result["msg"]
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
     result = run_module("site_preflight", dict(NO_COMPILERS, root=str(closed / "root")))
     assert errors(result) == ["root.writable"] and "cannot be created" in result["msg"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="no pip here")
+def test_an_index_that_cannot_be_reached_is_told_with_its_address_and_the_reason(run_module, tmp_path):
+    places = {"PIP_INDEX_URL": "http://guest:s3cret@127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": ""}
+    result = run_module(
+        "site_preflight", dict(NO_COMPILERS, root=str(tmp_path / "root"), package_index="pip"), environment=places)
+    assert errors(result) == ["index"]
+    begin, _, told = result["msg"].partition("127.0.0.1:9/simple/pip/: Connection refused. ")
+    assert begin.startswith("pip cannot reach its package index: http://") and "s3cret" not in begin
+    assert told.startswith("Correct the network or pip's configuration")
 
 
 def test_a_root_that_others_can_write_is_warned_of_and_not_refused(run_module, tmp_path):

@@ -138,6 +138,44 @@ def test_s14_a_virtual_environment_of_the_releases_own_python_has_a_pip_that_ins
     assert say(own_python, "-c", ORIGIN) == "release"
 
 
+def test_u18_only_a_pip_for_the_user_base_of_an_overlay_passes_the_marker_of_an_externally_managed_python(
+    own_python, overlay, tmp_path
+):
+    library = own_python.parents[1] / "lib" / MINOR
+    (library / "sitecustomize.py").unlink()
+    (library / "EXTERNALLY-MANAGED").write_text("[externally-managed]\nError=Leave this Python alone\n")
+    program, wheel = tmp_path / "pip3", make_wheel(tmp_path)
+    program.write_text("#!%s\nfrom pip._internal.cli.main import main\nraise SystemExit(main())\n" % own_python)
+    program.chmod(0o755)
+    loaded = {"PYTHONPATH": str(overlay / "site"), "PYTHONUSERBASE": str(tmp_path / "mine")}
+
+    def say(*command, **variables):
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_NO_INDEX": "1", **variables}
+        done = subprocess.run([str(word) for word in command], env=environment, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False)
+        return done.returncode, done.stdout
+
+    for pip in ([own_python, "-m", "pip"], [program]):
+        for words, variables in (
+                (["--user"], {}), (["--user"], {"PYTHONPATH": loaded["PYTHONPATH"]}), ([], loaded)):
+            code, said = say(*pip, "install", *words, wheel, **variables)
+            assert code == 1 and "Leave this Python alone" in said, said
+        code, said = say(*pip, "install", "--user", "--ignore-installed", wheel, **loaded)
+        assert code == 0, said
+        assert say(own_python, "-c", ORIGIN, **loaded) == (0, "user\n")
+        shutil.rmtree(tmp_path / "mine")
+    for place in (library, library / "site-packages"):
+        place.chmod(0o555)
+    try:
+        code, said = say(program, "install", wheel, **loaded)
+    finally:
+        for place in (library, library / "site-packages"):
+            place.chmod(0o755)
+    assert code == 0 or os.geteuid() == 0, said
+    asked = "import os; print('PIP_BREAK_SYSTEM_PACKAGES' in os.environ)"
+    assert say(own_python, "-c", asked, **loaded) == (0, "False\n")
+
+
 def test_a_sitecustomize_of_the_site_still_runs(overlay, tmp_path):
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites" / "sitecustomize.py").write_text("import sys\nsys.the_site = 'was here'\n")

@@ -143,9 +143,7 @@ def _overlay(prefix: str, python: Mapping[str, Any]) -> dict[str, Any]:
         "environment": {"PYTHONPATH": prefix + "/site", "PYTHONNOUSERSITE": "1"},
         "user_base": prefix,
         "search": {"PATH": [prefix + "/bin"], "PYTHONPATH": [prefix + "/site"]},
-        # PEP 668's marker keeps pip from the interpreter's own packages, which a user cannot write anyway; without this
-        # it would also keep users from their own user base.
-        "setenv": {"PIP_BREAK_SYSTEM_PACKAGES": "1"} if python.get("externally_managed") else {},
+        "setenv": {},
     }
 
 

@@ -143,4 +143,5 @@ def _run(hook: Hook, message: Message) -> None:
     if done.problem:
         raise _RefusedError("failed: " + done.problem)
     if not done.ok:
-        raise _RefusedError("ended with status %d: %s" % (done.code or 0, printable(done.complaint)))
+        said = ": " + printable(done.complaint) if (done.output + done.errors).strip() else ""
+        raise _RefusedError("ended with status %d%s" % (done.code or 0, said))

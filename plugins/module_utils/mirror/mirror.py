@@ -60,7 +60,8 @@ class Mirror:
         """Return the machine's interpreter, which is asked once. Raises StackError: it does not answer."""
         named = self.base.get("python") if self.base.get("kind") != CONDA else ""
         return machine_interpreter(
-            str(named or self.params["python"] or ""), TIMEOUT, "Name one that does as the option python.",
+            str(named or self.params["python"] or ""), TIMEOUT,
+            "Name one that does as mirror_python, or as base.python of an overlay.",
             self.params["interpreter"] or {})
 
     def contents(self) -> Contents:

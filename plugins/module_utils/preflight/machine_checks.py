@@ -54,14 +54,18 @@ def judge_account(uid: int, user: str, umask: str) -> list[Finding]:
     return findings
 
 
+OPTION = "release_python or base.python"
+"""What names the Python that a release is built on: of the site, and of an overlay in the release file."""
+
+
 def judge_python(facts: Facts, module_python: Facts, wanted: Facts) -> list[Finding]:
     """Check whether the Python that a release is built on will do."""
     minimum = wanted["python_minimum"]
     if facts["problem"]:
         return [error("python", "The Python %s does not answer: %s." % (facts["command"], facts["problem"].rstrip(".")),
-                      "Name one that does as the option python, or load the module that brings it.")]
+                      "Name one that does as %s, or load the module that brings it." % OPTION)]
     findings = []
-    pythons = [(facts, "the option python" if wanted["python"] else "ansible_python_interpreter")]
+    pythons = [(facts, OPTION if wanted["python"] else "ansible_python_interpreter")]
     if wanted["python"] and not module_python["problem"]:
         pythons.append((module_python, "ansible_python_interpreter"))
     for python, option in pythons:
@@ -76,18 +80,18 @@ def judge_python(facts: Facts, module_python: Facts, wanted: Facts) -> list[Find
     if facts["in_venv"]:
         findings.append(error(
             "python.base", "%s is inside a virtual environment, which a release cannot be built on." % executable,
-            "Name its base as the option python: %s." % facts["base_executable"]))
+            "Name its base as %s: %s." % (OPTION, facts["base_executable"])))
     missing = [name for name in ("venv", "ensurepip") if not facts[name]]
     if wanted["python_venv"] and missing:
         findings.append(error(
             "python.venv", "%s lacks %s of its standard library." % (executable, " and ".join(missing)),
-            "Install what is missing (python%s-venv on Debian), or name another one as the option python." % short))
+            "Install what is missing (python%s-venv on Debian), or name another one as %s." % (short, OPTION)))
     if wanted["python_headers"] and not facts["headers"]:
         findings.append(error(
             "python.headers",
             "%s has no header files: there is no Python.h in %s." % (executable, facts["include_dir"]),
-            "Install them (python%s-dev or python%s-devel), or name another one as the option python."
-            % (short, short.replace(".", ""))))
+            "Install them (python%s-dev or python%s-devel), or name another one as %s."
+            % (short, short.replace(".", ""), OPTION)))
     return findings or [note("python", "Python %s at %s will do." % (facts["version"], executable))]
 
 

@@ -16,7 +16,8 @@ from ..core import interpreter
 from ..core.account import account_name
 from ..core.digests import text_of
 from ..core.errors import StackError
-from ..core.run_command import run
+from ..core.redaction import without_credentials
+from ..core.run_command import Outcome, run
 from ..modulefiles.module_system import find_system, version
 from . import compilers, mpi, root_facts
 
@@ -84,11 +85,22 @@ def package_index(package: str, timeout: float) -> dict[str, Any]:
     """
     if importlib.util.find_spec("pip") is None:
         return {"answers": None, "complaint": ""}
-    words = [sys.executable, "-m", "pip", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
+    # With -vv it says of each place why it could not be read; without, that there is no such package.
+    words = [sys.executable, "-m", "pip", "-vv", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
     asked = run([*words, "--retries", "0", "--timeout", "%g" % timeout, "index", "versions", package], 3 * timeout)
     if "unknown command" in asked.errors:
         return {"answers": None, "complaint": ""}
-    return {"answers": asked.ok, "complaint": asked.complaint}
+    return {"answers": asked.ok, "complaint": asked.complaint if asked.ok else index_complaint(asked)}
+
+
+def index_complaint(asked: Outcome) -> str:
+    """Return why pip could not read an index, with the address of that; else what it says of the package."""
+    failed = re.search(r"Could not fetch URL (\S+): (.+?)(?: - skipping)?$", asked.output + asked.errors, re.MULTILINE)
+    if not failed or asked.problem:
+        return asked.complaint
+    # Of a connection that was not made, the words of the system.
+    reason = re.search(r"\[Errno -?\d+\] ([^'\")]+)", failed[2])
+    return without_credentials("%s: %s" % (failed[1], reason[1] if reason else failed[2]))[:300]
 
 
 def compiler(wanted: Mapping[str, Any], directory: str, timeout: float, build: bool) -> dict[str, Any]:

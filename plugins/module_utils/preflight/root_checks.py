@@ -62,7 +62,8 @@ def judge_root(facts: Facts, uid: int, user: str, wanted: Facts) -> list[Finding
         return [error("root.writable", "%s is not a directory%s." % (
             nearest, "" if facts["exists"] else ", so that %s cannot be created" % root),
             "Move it away, or choose another root.")]
-    findings = _judge_owner(facts, uid, user) + _judge_writing(facts, user)
+    findings = _judge_owner(facts, uid, user)
+    findings += _judge_writing(facts, user, bool(findings))
     if facts["noexec"]:
         findings.append(error("root.mount", "%s lies on a file system where no program can be run (%s, noexec)." % (
             root, _mount(facts)), "Choose a root elsewhere, or have it mounted without noexec."))
@@ -83,19 +84,21 @@ def _judge_owner(facts: Facts, uid: int, user: str) -> list[Finding]:
     owned = [thing for thing in (facts if facts["exists"] else None, facts["records"]) if thing]
     return [error(
         "root.owner", "%s belongs to %s, and this runs as %s." % (thing["path"], thing["owner"], user),
-        "Run this as %s." % thing["owner"]) for thing in owned if thing["uid"] != uid][:1]
+        "Run this as %s, or choose another root." % thing["owner"]) for thing in owned if thing["uid"] != uid][:1]
 
 
-def _judge_writing(facts: Facts, user: str) -> list[Finding]:
+def _judge_writing(facts: Facts, user: str, of_others: bool) -> list[Finding]:
+    """Find why nothing can be written; of what is another account's not that it is closed, which follows from that."""
     root, nearest = facts["path"], facts["nearest"]
     problem = (facts.get("probe") or {}).get("error", "")
     if facts["read_only"] or problem == "EROFS":
         return [error("root.mount", "%s lies on a file system that is mounted read-only (%s)." % (root, _mount(facts)),
                       "Choose another root, or run this where it can be written.")]
     if not facts["writable"] or problem in ("EACCES", "EPERM"):
-        return [error(
+        return [] if of_others else [error(
             "root.writable", "%s cannot be %s, because %s may not write in %s." % (
                 root, "written" if facts["exists"] else "created", user, nearest),
+            "Let %s write there, or choose another root." % user if facts["exists"] else
             "Run this as the account that owns it, or let that account create %s for %s." % (root, user))]
     if problem in ("ENOSPC", "EDQUOT"):
         return [error("root.space", "Not even a small file can be created in %s: %s." % (

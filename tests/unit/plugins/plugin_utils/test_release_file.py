@@ -64,6 +64,8 @@ def test_a_day_stays_a_day_for_whoever_judges_it():
     ("", 1, 0, "there are no keys"),
     ("a: 1\nb: \x07\n", 2, 4, "a character is not allowed there"),
     ("a: 1\nb: !vault x\n", 2, 4, "could not determine a constructor"),
+    ("a: 1\nb: {c: 2026-11-31}\n", 2, 8, "^'b.c' is 2026-11-31, which YAML takes for a date, and there is no such one"),
+    ("a: 1\nb: !!int x\n", 2, 4, "^'b' is x, which YAML takes for a number, and"),
     ("a: 1\nb: *none\n", 2, 4, "found undefined alias"),
     ("a: 1\n---\nb: 1\n", 2, 1, "expected a single document"),
 ])

@@ -61,8 +61,8 @@ def test_nothing_of_the_caller_reaches_pip_of_a_conda_base():
     assert pip["environment"]["PYTHONPATH"] == ""
 
 
-def test_an_externally_managed_python_lets_users_install_for_themselves_only_over_an_overlay():
-    assert described(OVERLAY)["setenv"] == {"PIP_BREAK_SYSTEM_PACKAGES": "1"}
+def test_pip_of_the_whole_shell_is_told_nothing_about_an_externally_managed_python():
+    assert described(OVERLAY)["setenv"] == {}
     assert "PIP_BREAK_SYSTEM_PACKAGES" not in described(CONDA)["setenv"]
 
 

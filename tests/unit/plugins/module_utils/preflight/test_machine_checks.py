@@ -102,7 +102,7 @@ def test_what_a_python_lacks_is_an_error_with_its_remedy(changes, check, words):
 
 
 def test_the_base_of_a_virtual_environment_is_named():
-    assert only(python(in_venv=True)).remedy == "Name its base as the option python: /usr/bin/python3.11."
+    assert only(python(in_venv=True)).remedy == "Name its base as release_python or base.python: /usr/bin/python3.11."
 
 
 def test_what_is_not_needed_is_not_asked_for():

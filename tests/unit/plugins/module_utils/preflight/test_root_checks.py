@@ -81,6 +81,8 @@ def test_a_root_with_room_that_is_ours_will_do():
         ({"directory": False, "exists": False, "nearest": "/soft"}, "root.writable",
          "/soft is not a directory, so that /soft/stacks cannot be created."),
         ({"uid": 0, "owner": "root"}, "root.owner", "/soft/stacks belongs to root, and this runs as stacks."),
+        ({"uid": 0, "owner": "root", "writable": False}, "root.owner",
+         "/soft/stacks belongs to root, and this runs as stacks."),
         ({"records": {"path": "/soft/stacks/.torchstack", "uid": 7, "owner": "old"}}, "root.owner",
          "/soft/stacks/.torchstack belongs to old, and this runs as stacks."),
         ({"exists": False, "nearest": "/soft", "records": {"path": "/soft/.torchstack", "uid": 7, "owner": "old"}},
