@@ -185,8 +185,7 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
                 raise MistakeError(
                     "it is plain data, in which no template is filled in", number, line.index(template) + 1)
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
+        loader, node = _composed(text)
         if not isinstance(node, yaml.MappingNode):
             raise MistakeError("there are no keys with values at its top", 1)
         repeated = list(repeated_keys(node, ""))
@@ -205,6 +204,17 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
             "a character is not allowed there (%s)" % error.reason, before.count("\n") + 1,
             len(before) - before.rfind("\n")) from error
     return data, lines
+
+
+def _composed(text: str) -> tuple[Any, Any]:
+    """Read the nodes of a text, and return them with their loader. Raises yaml.YAMLError: it is no YAML."""
+    try:
+        loader = FAST(text)
+        return loader, loader.get_single_node()
+    except yaml.YAMLError:
+        # In the words of PyYAML's own parser, which libyaml shortens.
+        loader = yaml.SafeLoader(text)
+        return loader, loader.get_single_node()
 
 
 def lines_of(node: Any, path: str) -> Iterator[tuple[str, int]]:
