@@ -185,8 +185,7 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
                 raise MistakeError(
                     "it is plain data, in which no template is filled in", number, line.index(template) + 1)
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
+        loader, node = _composed(text)
         if not isinstance(node, yaml.MappingNode):
             raise MistakeError("there are no keys with values at its top", 1)
         repeated = list(repeated_keys(node, ""))
@@ -207,7 +206,7 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, int]]:
     return data, lines
 
 
-def _constructed(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Any:
+def _constructed(loader: Any, node: yaml.MappingNode) -> Any:
     """Make data of a document. Raises MistakeError: a value looks like a date or number to YAML, and is none."""
     try:
         return loader.construct_document(node)
@@ -221,6 +220,17 @@ def _constructed(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Any:
                     path, value.value, kind, error)
                 raise MistakeError(said, value.start_mark.line + 1, value.start_mark.column + 1) from error
         raise
+
+
+def _composed(text: str) -> tuple[Any, Any]:
+    """Read the nodes of a text, and return them with their loader. Raises yaml.YAMLError: it is no YAML."""
+    try:
+        loader = FAST(text)
+        return loader, loader.get_single_node()
+    except yaml.YAMLError:
+        # In the words of PyYAML's own parser, which libyaml shortens.
+        loader = yaml.SafeLoader(text)
+        return loader, loader.get_single_node()
 
 
 def lines_of(node: Any, path: str) -> Iterator[tuple[str, int]]:

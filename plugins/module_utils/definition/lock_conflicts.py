@@ -19,11 +19,13 @@ class _Here(NamedTuple):
 
     path: str
     one: Requirement
-    where: str
+    lock: str
+    """the text of the lock"""
 
-    @property
-    def said(self) -> str:
-        return "%s==%s%s" % (self.one.name, self.one.version, self.where)
+    def said(self, places: lock_lines.Places) -> str:
+        # Its line is looked for where somebody is told of it: few locks disagree, and they are long.
+        line = lock_lines.line_of(self.lock, self.one.name, self.one.version)
+        return "%s==%s%s" % (self.one.name, self.one.version, places.of(self.path, self.lock, line))
 
 
 def conflicts(locks: Mapping[str, str], places: lock_lines.Places) -> Iterator[tuple[str, str]]:
@@ -38,24 +40,24 @@ def conflicts(locks: Mapping[str, str], places: lock_lines.Places) -> Iterator[t
     found: dict[tuple[object, str], list[_Here]] = {}
     for path, text in locks.items():
         for one in requirements(text):
-            where = places.of(path, text, lock_lines.line_of(text, one.name, one.version))
             home = TOGETHER if path in TOGETHER else path
-            found.setdefault((home, canonical(one.name)), []).append(_Here(path, one, where))
+            found.setdefault((home, canonical(one.name)), []).append(_Here(path, one, text))
     for both in found.values():
         for first, second in itertools.combinations(both, 2):
-            trouble = _trouble(first, second)
+            trouble = _trouble(first, second, places)
             if trouble:
                 yield first.path, trouble
                 break
 
 
-def _trouble(first: _Here, second: _Here) -> str:
+def _trouble(first: _Here, second: _Here, places: lock_lines.Places) -> str:
     markers = {" ".join(here.one.marker.split()) for here in (first, second)}
     if len(markers) > 1 and "" not in markers:
         return ""
     if first.one.version != second.one.version:
-        differ = "%s has %s" % ("it also" if first.path == second.path else second.path, second.said)
-        return "has %s, and %s; keep one of the two versions" % (first.said, differ)
+        differ = "%s has %s" % ("it also" if first.path == second.path else second.path, second.said(places))
+        return "has %s, and %s; keep one of the two versions" % (first.said(places), differ)
     if first.path != second.path and not set(first.one.hashes) & set(second.one.hashes):
-        return "has %s, and %s has %s with other hashes; keep one of the two" % (first.said, second.path, second.said)
+        return "has %s, and %s has %s with other hashes; keep one of the two" % (
+            first.said(places), second.path, second.said(places))
     return ""

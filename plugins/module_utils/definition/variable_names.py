@@ -43,9 +43,11 @@ def unknown(
     found = []
     for name in sorted({*typed, *inventory} - set(known)):
         ours = name.startswith(prefixes)
-        near = nearest(name, known, NEAR if ours else VERY_NEAR)
         # What others keep in the inventory is their business, but what is typed is meant for this playbook.
-        if ours or (near and name in typed):
+        if not ours and name not in typed:
+            continue
+        near = nearest(name, known, NEAR if ours else VERY_NEAR)
+        if ours or near:
             found.append("%s%s: there is no such variable%s" % (
                 "" if name in typed else "In the inventory, ", name,
                 "; did you mean %s?" % near if near else "; %s." % _list_of(name, roles)))
