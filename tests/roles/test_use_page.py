@@ -78,7 +78,7 @@ def test_a_job_has_the_directives_and_the_program_of_its_site_and_release(pages)
     assert set(jobs) == {name for name in CASES if name.endswith("in jobs")}
     for page in jobs.values():
         assert "#SBATCH --partition=gpu\n" in page and "`your_project`" in page and "ops" not in page
-    started = "export TORCHSTACK_VISIBLE_GPUS=all  # sum.py takes its GPU by LOCAL_RANK\nsrun $RUNSCRIPTS/conda-python-"
+    started = "\nmodule load torchstack/1\nexport TORCHSTACK_VISIBLE_GPUS=all  # sum.py takes its GPU by LOCAL_RANK\nsrun $RUNSCRIPTS/conda-python-"
     assert started + "distributed sum.py\nEND\n" in pages["accepted image in jobs"]
     assert "module load torchstack/1\nsrun python3 ranks.py\nEND\n" in pages["horovod in jobs"]
 
