@@ -11,8 +11,9 @@ import shutil
 import subprocess
 
 import pytest
-from rollouts import CHECKOUT, Site
+from rollouts import CHECKOUT, Site, find_module_system
 from support import apptainer_image as small_images
+from support import use_page
 
 RELEASE = "2.2.0-small-python-%s"
 
@@ -122,6 +123,18 @@ def test_ranks_are_accepted_by_the_run_script_through_the_module(rolled_out):
     ]
     assert all(rank["files"]["torch"].startswith("/opt/miniconda3/") for rank in record["ranks"])
     assert all(rank["executable"].startswith("/opt/miniconda3/") for rank in record["ranks"])
+
+
+def test_the_page_that_the_rollout_has_written_for_users_is_followed_to_the_letter(rolled_out, tmp_path):
+    system = find_module_system("lmod", rolled_out)
+    if system is None:
+        pytest.skip("no Lmod on this machine")
+    page = rolled_out.root / ".torchstack" / rolled_out.release / "use.md"
+    assert "How it is used: %s" % page in rolled_out.first.text
+    said = system.run("cd\n" + use_page.script(page.read_text()), home=str(tmp_path), load=False).stdout
+    assert "PyTorch 2.2.0 sees 0 GPUs" in said
+    told = system.run("module help torchstack/%s" % rolled_out.release).stdout
+    assert "How it is used: %s" % page in told
 
 
 def test_a_second_run_changes_nothing_even_where_the_list_of_checksums_has_gone(rolled_out):

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import stat
 import struct
 import subprocess
 
+import index_settings
 import pytest
+from support import use_page
 
 
 def has_dynamic_section(path):
@@ -185,11 +188,26 @@ class InUseWithHorovod(InUse):
     def test_the_page_for_users_is_followed_to_the_letter_by_another_user(self, released, module_system, ordinary_user):
         if module_system.name != "lmod":
             pytest.skip("the page names the tree of Lmod, where a site has not said which module system its users have")
-        notice = released.start("-e", "torchstack_host=local", playbook="playbooks/notice.yml")
-        assert notice.wait() == 0, notice.text[-6000:]
-        page = (released.root / ".torchstack" / released.release / "use.md").read_text()
-        blocks = "".join(re.findall(r"(?ms)^```bash\n(.*?)^```$", page))
-        script = 'export HOME=$(mktemp -d); cd "$HOME"\n%srm -rf "$HOME"' % blocks
-        said = module_system.run(script, user=ordinary_user, load=False).stdout
-        for line in ("summed over 2 ranks on cpu", "Horovod summed over 2 ranks", "still 2.13.0"):
-            assert line in said, said
+
+        def run(script):
+            return module_system.run("export HOME=%s; cd\n%s" % (home, script), user=ordinary_user, load=False).stdout
+
+        home = module_system.run("mktemp -d", user=ordinary_user, load=False).stdout.strip()
+        try:
+            pip = shlex.quote(index_settings.of_this_account())
+            run("mkdir -p .config/pip; printf %%s %s > .config/pip/pip.conf; echo %s > .bash_profile" % (
+                pip, shlex.quote(module_system.start)))
+            said = run(use_page.script(run("cat %s/.torchstack/%s/use.md" % (released.root, released.release))))
+            for line in ("\nsummed over 2 ranks on cpu", "still 2.13.0"):
+                assert line in said, said
+            # By the launcher of the site, and by Horovod's own command.
+            assert said.count("Horovod summed over 2 ranks") == 2, said
+            # A server is another Python, in a process that has loaded no module.
+            kernel = "torchstack-" + released.release
+            said = run(
+                "python3 -m venv server; server/bin/pip -q install jupyter-client\n"
+                "echo 'import sys, torch; print(sys.prefix, torch.__version__)' > asked.py\n"
+                "server/bin/jupyter run --kernel=%s asked.py" % kernel)
+            assert "%s/venvs/%s 2.13.0" % (home, kernel) in said, said
+        finally:
+            run("rm -rf '%s'" % home)

@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 import rehearsals
-from support import sites
+from support import sites, use_page
 from support.console import changed_in
 
 SITE = "lumi"
@@ -95,6 +95,14 @@ def test_s34_the_module_has_the_documented_variables_and_files(researcher):
 
 def test_the_wrappers_run_the_images_python_without_a_container_of_ones_own(researcher):
     assert researcher("python -c 'import torch; print(torch.__version__)' 2> /dev/null").startswith("2.13.0")
+
+
+def test_the_page_for_users_is_followed_to_the_letter_to_a_job_in_a_real_queue(on, rehearsed):
+    page = on("login", "cat %s/.torchstack/rehearsal/use.md" % ROOT, user="researcher").text
+    # sbatch waits for the job where it is told to.
+    line = 'export SBATCH_WAIT=1 && cd "$(mktemp -d -p ~)" && %s\ncat slurm-*.out' % use_page.script(page, "science")
+    said = on("login", line, user="researcher").text
+    assert "PyTorch 2.13.0" in said and said.count("summed over 2 ranks on cpu") == 2, said
 
 
 # The last one: the copy is gone then.

@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of a rollout that fails in a step: its report, and no lock."""
+"""What is left of a rollout that fails in a step, its report and no lock, and of another one: a page for users."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def rollout_of_one_step(ansible_environment, tmp_path):
         steps = str(tmp_path / RELEASE / ".torchstack" / "steps")
         step = {"hpcml.torchstack.build_step": {"name": "horovod", "state_dir": steps, "script": script}}
         place = {"root": str(tmp_path), "release": RELEASE}
-        opened = {"ansible.builtin.set_fact": {"release_context": place}}
+        context = {**place, "base": {"kind": "python_overlay"}, "definition": {}}
+        opened = {"ansible.builtin.set_fact": {"release_context": context}}
         tasks["block"] = [{"hpcml.torchstack.rollout_lock": place}, opened, step, tasks["block"][-1]]
         play = {"hosts": "localhost", "gather_facts": False, "tasks": [tasks],
                 "vars": {"torchstack_root": str(tmp_path), "torchstack_release": RELEASE, "torchstack_site": "mysite",
@@ -52,15 +53,20 @@ def test_it_has_failed_and_its_report_says_why(roll_out):
     page, facts = (records / "report.html").read_text(), json.loads((records / "report.json").read_text())
     assert page.count(line) == 1 and "Install what has that header" in page
     assert facts["verdict"]["word"] == "Not built" and facts["steps"][0]["errors"][0]["lines"][0]["text"] == line
-    assert not (records / "lock.json").exists()
+    assert not (records / "lock.json").exists() and not (records / "use.md").exists()
     assert done.stdout.count("The rollout has stopped. What failed is said above, and in %s" % records) == 1
     told = json.loads((records.parents[1] / "told").read_text())
     assert (told["site"], told["events"]) == ("mysite", ["failed"])
     assert told["verdict"]["problems"][0]["lines"][0]["text"] == line
 
 
-def test_one_that_has_not_failed_says_nothing_of_that(roll_out):
+def test_one_that_has_not_failed_says_nothing_of_that_and_has_a_page_for_users(roll_out):
     done, records = roll_out("echo 'ERROR: of no importance'")
     assert done.returncode == 0 and "The rollout has stopped" not in done.stdout, done.stdout
     assert json.loads((records.parents[1] / "told").read_text())["events"] == ["finished"]
     assert "of no importance" not in (records / "report.html").read_text()
+    page = records / "use.md"
+    assert page.read_text().startswith("# Use ")
+    page.unlink()
+    planned = roll_out("echo", "--check")[0].stdout.partition("Write how it is used]")[2]
+    assert planned.split()[1] == "changed:" and not page.exists()

@@ -17,8 +17,7 @@ from .user_job import describe_job
 MOST = 400
 """How many extensions a modulefile names; Lmod lists all of them in ``module avail``."""
 
-PLACES = {
-    "prefix": "It lies in %s.", "afterwards": "Where the site has written down how it is used, that is %s/use.md"}
+PLACES = {"prefix": "It lies in %s.", "afterwards": "How it is used: %s/use.md"}
 """What is said of the directories of a release, by the keys of ``release_context``."""
 
 _OF_PYTHON = re.compile(r"(?:^|_)(?:py|pyh)[0-9a-f]+")

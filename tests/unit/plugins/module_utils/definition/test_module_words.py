@@ -51,7 +51,7 @@ How a program is started:
   mpiexec -n 2 python3 train.py
 
 It lies in /soft/1.
-Where the site has written down how it is used, that is /soft/.torchstack/1/use.md
+How it is used: /soft/.torchstack/1/use.md
 
 See there.
 Write to us."""
