@@ -212,8 +212,10 @@ def _constructed(loader: Any, node: yaml.MappingNode) -> Any:
         return loader.construct_document(node)
     except ValueError as error:
         for path, _key, value in nodes_of(node, ""):
+            if not isinstance(value, yaml.ScalarNode):
+                continue
             try:
-                yaml.SafeLoader("").construct_object(value, deep=True) if isinstance(value, yaml.ScalarNode) else None
+                yaml.SafeLoader("").construct_object(value, deep=True)
             except ValueError:
                 kind = "a date" if value.tag.endswith(":timestamp") else "a number"
                 said = "'%s' is %s, which YAML takes for %s, and there is no such one (%s); put it in quotes" % (
