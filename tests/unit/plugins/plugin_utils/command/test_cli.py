@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import sys
 
 import pytest
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import run_records
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import cli, obey, playbook, programs, verbs
 
 
@@ -120,6 +122,40 @@ def test_every_word_explains_itself(capsys):
     for name in (*verbs.PLAYBOOKS, *cli.READING):
         code, answer = said(capsys, name, "--help")
         assert code == 0 and answer.startswith("Usage: torchstack " + name), name
+
+
+@pytest.mark.parametrize("word", verbs.PLAYBOOKS)
+def test_every_word_that_runs_a_playbook_gives_its_result_as_data(word, repository, capsys, monkeypatch):
+    def play(line, _after=None, player=None):
+        assert player is not None, "its lines would stand beside the data"
+        path = pathlib.Path(line.environment[run_records.PATH])
+        path.write_text(json.dumps({"finished": True, "changed": [{"task": "Make it", "host": "n1"}]}))
+        return 2
+
+    monkeypatch.setattr(playbook, "run", play)
+    needed = {"thaw": ["--path", "a", "--reason", "b"], "mirror": ["--to", "m"]}.get(word, [])
+    code, answer = said(capsys, word, "polaris", "2026-11-21", *needed, "--json")
+    found = json.loads(answer)
+    assert code == found["rc"] == 2 and found["finished"]
+    assert (found["word"], found["site"], found["releases"]) == (word, "polaris", ["2026-11-21"])
+    assert found["changed"] == [{"task": "Make it", "host": "n1"}] and found["failures"] == []
+    assert run_records.PATH not in found["command"]
+
+
+def test_the_line_of_a_dry_run_is_data_too_and_nothing_is_run(repository, capsys, monkeypatch):
+    monkeypatch.setattr(playbook, "run", lambda *_words: pytest.fail("it was run"))
+    code, answer = said(capsys, "--dry-run", "publish", "polaris", "--check", "--json")
+    found = json.loads(answer)
+    assert code == 0 and found["rc"] is None and found["check"] and not found["finished"]
+    assert found["command"].endswith("publish.yml -e torchstack_host=polaris --check")
+
+
+def test_a_record_of_an_earlier_run_is_not_taken_for_that_of_this_one(repository, capsys, monkeypatch, tmp_path):
+    (tmp_path / "run.json").write_text('{"finished": true, "steps": [{"step": "base"}]}')
+    monkeypatch.setenv(run_records.PATH, str(tmp_path / "run.json"))
+    monkeypatch.setattr(playbook, "run", lambda *_words: 2)
+    found = json.loads(said(capsys, "rollout", "--json")[1])
+    assert not found["finished"] and found["steps"] == []
 
 
 def test_without_click_it_says_what_to_install(capsys, monkeypatch):
