@@ -180,6 +180,8 @@ def _reading(name: str, text: str, function: Callable[..., int]) -> Any:
     else:
         if name == "status":
             params.append(click.Option(["-f", "--follow"], is_flag=True, help="Go on until the rollout has ended."))
+        if name == "list":
+            params.append(click.Option(["--wide"], is_flag=True, help="Print all columns, also where they do not fit."))
         params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print data."))
     return click.Command(name, callback=function, params=params, help=text, short_help=text)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import sys
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -103,8 +104,8 @@ def _one(words: tuple[str, ...], root: str | None) -> releases.Release:
     return found
 
 
-def list_(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
-    """List the releases below a root."""
+def list_(words: tuple[str, ...], root: str | None, as_json: bool, wide: bool) -> int:
+    """List the releases below a root; on a terminal in lines that fit it, unless they may be ``wide``."""
     place = find_place(find_workspace(), words, root, 0)
     found, broken = releases.read_all(place.root)
     rows = [releases.row(release) for release in found]
@@ -114,8 +115,11 @@ def list_(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
         return DONE
     print("Releases below %s%s" % (place.root, "" if rows or broken else ": none yet"))
     if rows:
-        heads = [name.upper() for name in releases.COLUMNS]
-        print("\n".join(releases.table(heads, [releases.cells(row) for row in rows])))
+        width = None if wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+        lines, left_out = releases.fitted([releases.cells(row) for row in rows], width)
+        print("\n".join(lines))
+        if left_out:
+            print("Without room for %s: torchstack list --wide" % ", ".join(left_out))
     for name, sentence in broken.items():
         print("%s cannot be described: %s" % (name, sentence))
     return DONE
