@@ -8,18 +8,25 @@ import json
 import pathlib
 from typing import Any, Callable, Mapping
 
-from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, sequence
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import (
+    mapping,
+    mappings,
+    sequence,
+    text,
+    texts,
+)
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils import run_records
 
 from . import playbook
 from .places import Target
+from .wording import as_typed
 
 FORMAT = 1
 """Of the document. It is raised where a key goes or changes its meaning; a further key is no other format."""
 
 STANDARD_ERROR = 2
 PLAYED = ("steps", "changed", "results", "messages", "failures")
-"""The lists that a record gives as they are; see plugins/callback/run_record.py."""
+"""The lists that a record has; see plugins/callback/run_record.py."""
 
 
 def print_data(found: object) -> None:
@@ -55,9 +62,14 @@ def describe(
         record: that the run has left; empty where nothing was played.
         code: how the command ends; None where the line is only shown.
     """
+    played = {key: sequence(record.get(key)) for key in PLAYED}
+    played["messages"] = [
+        {**one, "lines": [as_typed(line) for line in texts(one.get("lines"))]} for one in mappings(played["messages"])]
+    played["failures"] = [
+        {**one, "message": as_typed(text(one.get("message")))} for one in mappings(played["failures"])]
     return {
         "format": FORMAT, "word": word, "site": target.site or None, "releases": list(target.releases),
         "command": line.shown(), "rc": code, "check": bool(record.get("check")) or "--check" in line.words,
-        "finished": bool(record.get("finished")), **{key: sequence(record.get(key)) for key in PLAYED},
+        "finished": bool(record.get("finished")), **played,
         "hosts": mapping(record.get("hosts")),
     }

@@ -30,6 +30,7 @@ from .places import (
 )
 from .playbook import DONE, FOUND
 from .verbs import PLAYBOOKS
+from .wording import as_typed
 
 POLL_SECONDS = 1.0
 CHUNK = 1 << 16
@@ -150,7 +151,7 @@ def show(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
     if as_json:
         document.print_data(release.facts)
     else:
-        print("\n".join(releases.describe(release)))
+        print("\n".join(map(as_typed, releases.describe(release))))
     return DONE
 
 

@@ -26,6 +26,9 @@ DONE, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
 CALLBACK = "hpcml.torchstack.steps"
 """What prints; see plugins/callback."""
 
+NAMES_WORDS = "TORCHSTACK_NAMES_WORDS"
+"""An option of it: it names words of the command where messages name playbooks."""
+
 ENDED_BY_CTRL_C = 99
 """How ansible-playbook ends then."""
 
@@ -117,7 +120,9 @@ def run(line: Line, after_interruption: Callable[[], str] | None = None, player:
     if not program:
         raise CommandError("There is no ansible-playbook beside this Python or on PATH: make env makes one.")
     # What somebody has set for all playbooks stays.
-    environment = {"ANSIBLE_STDOUT_CALLBACK": CALLBACK, **os.environ, **line.environment, "PYTHONUNBUFFERED": "1"}
+    environment = {
+        "ANSIBLE_STDOUT_CALLBACK": CALLBACK, NAMES_WORDS: "true", **os.environ, **line.environment,
+        "PYTHONUNBUFFERED": "1"}
     command = [program, *line.words]
     code = player(command, environment) if player else play(command, line, environment)
     if code in (ENDED_BY_CTRL_C, -2, INTERRUPTED):
