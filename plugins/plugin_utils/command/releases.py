@@ -174,7 +174,8 @@ def fitted(rows: Sequence[Sequence[str]], width: int | None) -> tuple[list[str],
         width: in characters; None where any line fits. What no release can be known without is wider in the end.
     """
     kept, shown = list(COLUMNS), [dict(zip(COLUMNS, row)) for row in rows]
-    steps, left_out = iter(NARROWER), []
+    left_out: list[str] = []
+    steps = iter(NARROWER)
     while True:
         lines = table([name.upper() for name in kept], [[row[name] for name in kept] for row in shown])
         step = next(steps, None) if width is not None and max(map(len, lines)) > width else None
