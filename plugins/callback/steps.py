@@ -24,6 +24,14 @@ extends_documentation_fragment:
   - result_format_callback
 requirements:
   - set as stdout in configuration
+options:
+  names_words:
+    description: Whether messages name C(torchstack publish) where they say C(playbooks/publish.yml), as it is set by
+      C(torchstack).
+    type: bool
+    default: false
+    env:
+      - name: TORCHSTACK_NAMES_WORDS
 """
 
 from typing import Any
@@ -34,6 +42,7 @@ from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import text, texts
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command.wording import as_typed
 
 SAYS = ("ansible.builtin.debug", "debug")
 PRINTED = ("stderr", "module_stderr", "stdout", "module_stdout")
@@ -98,7 +107,7 @@ class CallbackModule(Default):
     def say(self, line: str, color: str | None = None) -> None:
         """Print a line."""
         self.since_failure += 1
-        self._display.display(line, color=color)
+        self._display.display(as_typed(line) if self.get_option("names_words") else line, color=color)
 
     @staticmethod
     def found(result: Any) -> dict[str, Any]:

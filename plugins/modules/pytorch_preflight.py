@@ -87,6 +87,11 @@ described:
   returned: success
   type: str
   sample: PyTorch 2.13.0 is a CPU build, 182.9 MiB, https://download.pytorch.org/whl/cpu/torch.whl.
+described_there:
+  description: The same where its wheels need not be fetched, as they are kept of another release.
+  returned: success
+  type: str
+  sample: "PyTorch 2.13.0 is a CPU build: torch.whl, 182.9 MiB, fetched already."
 findings:
   description: Everything that was found. C(check) (V(pytorch.wheel), V(root.space), V(root.inodes) or V(cuda.toolkit)),
     C(ok), C(severity) (V(error), V(warning) or V(note)), C(message) (what is so) and C(remedy) (what to do).
@@ -206,7 +211,10 @@ def run(module: AnsibleModule) -> dict:
     if "cuda" in definition and params["toolkit"]:
         findings += check_toolkit(definition, module.tmpdir)
     version = str(definition["pytorch"].get("version") or "")
-    passed = {"offer": offer._asdict(), "described": pytorch_offer.described(offer, version) if offer.file else ""}
+    there = offer._replace(fetched=True)
+    passed = {
+        "offer": offer._asdict(), "described": pytorch_offer.described(offer, version) if offer.file else "",
+        "described_there": pytorch_offer.described(there, version) if offer.file else ""}
     return conclude(module, findings, pytorch_offer.STEP, {}, passed, "Nothing was built.")
 
 

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import tempfile
+from typing import Iterator
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping
 
@@ -33,6 +36,19 @@ def recording(record: pathlib.Path, directory: pathlib.Path | None = None) -> di
     except ImportError:
         enabled = [*filter(None, os.environ.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",")), CALLBACK]
     return {"ANSIBLE_CALLBACKS_ENABLED": ",".join(dict.fromkeys(enabled)), PATH: str(record)}
+
+
+@contextlib.contextmanager
+def kept(directory: pathlib.Path) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
+    """Keep a record as long as it is needed, or where somebody's own program wants it as well.
+
+    Yields its place, and the variables by which Ansible writes it; for ``directory`` see :func:`recording`.
+    """
+    with tempfile.TemporaryDirectory(prefix="torchstack-") as place:
+        record = pathlib.Path(os.environ.get(PATH) or os.path.join(place, "run.json"))
+        # One of an earlier run would be taken for this one's, if nothing is played.
+        record.unlink(missing_ok=True)
+        yield record, recording(record, directory)
 
 
 def read(record: pathlib.Path) -> dict[str, object]:

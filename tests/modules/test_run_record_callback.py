@@ -6,9 +6,14 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import subprocess
 
 import pytest
+import yaml
+from ansible_collections.hpcml.torchstack.plugins.callback import run_record
+
+MODULES = pathlib.Path(run_record.__file__).parents[1] / "modules"
 
 
 @pytest.fixture()
@@ -85,3 +90,39 @@ def test_the_task_of_now_and_the_lock_of_the_release_are_there_while_it_runs(rec
     now = json.loads((tmp_path / "now.json").read_text())
     assert code == 0 and not now["finished"] and now["task"]["name"] == "Look" and now["task"]["since"] > 0, said
     assert now["lock"] == str(tmp_path / ".torchstack" / "2026-11-20" / "lock.json")
+
+
+def test_what_was_changed_and_said_is_recorded_a_loop_once_and_each_of_its_messages(record_of, tmp_path):
+    make = {"name": "Make it", "ansible.builtin.file": {"path": "%s/{{ item }}" % tmp_path, "state": "directory"},
+            "loop": ["a", "b"]}
+    say = {"name": "Say it", "ansible.builtin.debug": {"msg": "{{ item }}"}, "loop": ["one\ntwo", ["three"]]}
+    hidden = {"name": "Hide it", "ansible.builtin.debug": {"msg": "hunter2"}, "no_log": True}
+    tasks = [make, say, hidden, {"name": "Look", "ansible.builtin.stat": {"path": "/"}}]
+    planned = record_of(tasks, "--check")[1]
+    assert planned["check"] and planned["changed"] == [{"task": "Make it", "host": "localhost"}]
+    code, record, said = record_of(tasks)
+    assert code == 0 and record["changed"] == planned["changed"] and not record["check"], said
+    assert [one["lines"] for one in record["messages"]] == [["one", "two"], ["three"]]
+    assert record["hosts"] == {"localhost": {"ok": 4, "changed": 1, "unreachable": 0, "failed": 0}}
+    assert record_of(tasks)[1]["changed"] == [] and "hunter2" not in json.dumps(record)
+
+
+def test_what_a_module_was_run_to_find_is_recorded_whether_it_fails_or_not(record_of, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name / ".torchstack").mkdir(parents=True)
+        (tmp_path / name / ".torchstack" / "release.yml").write_text("{}")
+        (tmp_path / name / "file").write_text(name)
+    compare = {"name": "Compare", "hpcml.torchstack.release_compare": {
+        "first": str(tmp_path / "one"), "second": str(tmp_path / "{{ item }}")}, "loop": ["one", "two"]}
+    code, record, said = record_of([compare])
+    assert code == 2, said
+    assert [(one["module"], one["failed"], one["data"]["equivalent"]) for one in record["results"]] == [
+        ("release_compare", False, True), ("release_compare", True, False)]
+    assert record["results"][1]["data"]["differences"]["other"][0]["path"] == "file"
+
+
+@pytest.mark.parametrize("module", run_record.RESULTS)
+def test_what_is_kept_of_a_result_is_what_its_module_documents(module):
+    text = (MODULES / (module + ".py")).read_text()
+    documented = yaml.safe_load(text.partition('RETURN = r"""')[2].partition('"""')[0])
+    assert set(run_record.RESULTS[module]) <= set(documented)

@@ -17,13 +17,13 @@ RECAP = "localhost : ok=%d changed=%d unreachable=0 failed=%d"
 @pytest.fixture()
 def played(ansible_environment, tmp_path):
     """Play tasks on this machine; the exit code, and the lines that were printed."""
-    def play(tasks, *words, callback=True, name="Toy"):
+    def play(tasks, *words, callback=True, name="Toy", **more):
         path = tmp_path / "play.yml"
         path.write_text(json.dumps([{"name": name, "hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
         environment = {
             **ansible_environment, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
             "ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
-            **(CALLBACK if callback else {})}
+            **(CALLBACK if callback else {}), **more}
         done = subprocess.run(
             ["ansible-playbook", *words, str(path)], env=environment, text=True, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -121,3 +121,9 @@ def test_with_v_it_prints_what_ansible_prints(played):
              for lines in (played(tasks, "-v")[1], played(tasks, "-v", callback=False)[1]) for line in [*lines, "--"]]
     half = plain.index("--")
     assert plain[:half] == plain[half + 1:-1] and any("TASK [Say]" in line for line in plain)
+
+
+def test_words_of_the_command_are_named_only_to_whom_has_typed_them(played):
+    tasks = [{"name": "Say", "ansible.builtin.debug": {"msg": "Next: playbooks/publish.yml -e publish_to=default."}}]
+    assert "Next: playbooks/publish.yml -e publish_to=default." in played(tasks)[1]
+    assert "Next: torchstack publish --to default." in played(tasks, TORCHSTACK_NAMES_WORDS="true")[1]

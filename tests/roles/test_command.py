@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -99,3 +100,33 @@ def test_in_a_real_bash_the_tabulator_completes(link):
 def test_an_unknown_word_is_answered_and_nothing_is_run(link):
     code, said = run(link, "rollaut", "local")
     assert code == 2 and re.search("did you mean 'rollout'", said), said
+
+
+def played(link, *words):
+    """Play a word for a program; its exit code, its document, and what stands on standard error."""
+    done = subprocess.run(
+        [str(link), *words, "--json"], cwd=TOP, text=True, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_with_json_standard_output_is_one_document_and_lines_are_on_standard_error(link):
+    code, found, said = played(link, "lint", "local")
+    assert code == found["rc"] == 0 and found["finished"], said
+    assert (found["word"], found["site"], found["failures"], found["changed"]) == ("lint", "local", [], [])
+    assert "Find all mistakes in the data of a site" in said
+    (of_site,) = [one["data"] for one in found["results"] if "2026-11-20" in one["data"]["releases"]]
+    assert of_site["problems"] == []
+
+
+def test_a_mistake_is_data_with_its_place_and_the_failure_has_its_sentence(link, tmp_path):
+    file = tmp_path / "2027-01-01.yml"
+    file.write_text("---\npytorhc: {}\n")
+    done = subprocess.run(
+        [str(link), "lint", "local", "--json", "--", "-e", "release_file=%s" % file], cwd=TOP, text=True, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True)
+    found = json.loads(done.stdout)
+    assert done.returncode == found["rc"] == 2, done.stderr
+    problems = [problem for one in found["results"] for problem in one["data"]["problems"]]
+    (unknown,) = [problem for problem in problems if problem["message"].startswith("Unknown key 'pytorhc'")]
+    assert (unknown["file"], unknown["line"]) == (str(file), 2)
+    assert found["failures"][0]["message"].startswith("Site local has ")

@@ -112,12 +112,15 @@ def _playbook(name: str, verb: verbs.Verb, further: Sequence[str]) -> Any:
     if name in ("rollout", "plan"):
         options.append(click.Option(["--diff", "given_diff"], is_flag=True, help="Also show what differs, whole."))
     options.append(click.Option(["-v", "--verbose", "given_verbose"], count=True, help="What Ansible says besides."))
+    options.append(click.Option(
+        ["--json", "as_json"], is_flag=True, help="Print what came of it as data; lines go to standard error."))
 
     @click.pass_context
     def run(context: Any, words: tuple[str, ...], given_check: bool = False, given_diff: bool = False,
-            given_verbose: int = 0, plain: bool = False, **given: Any) -> int:
+            given_verbose: int = 0, plain: bool = False, as_json: bool = False, **given: Any) -> int:
         flags = ["--check"] * given_check + ["--diff"] * given_diff + ["-" + "v" * given_verbose] * bool(given_verbose)
-        return obey.run_playbook(verb, words, given, [*flags, *further], context.find_root().params["dry_run"], plain)
+        dry_run = context.find_root().params["dry_run"]
+        return obey.run_playbook(name, words, given, [*flags, *further], dry_run, plain, as_json)
 
     return click.Command(name, callback=run, params=[_words(), *options], help=verb.help, short_help=verb.help)
 
@@ -136,10 +139,10 @@ def _report(of_one: Any, further: Sequence[str]) -> Any:
     @click.pass_context
     def run(context: Any, words: tuple[str, ...], all_releases: bool, root: str | None, to: str | None, as_json: bool,
             **given: Any) -> int:
-        if not all_releases and (root or to or as_json):
-            raise CommandError("--root, --to and --json go with --all, the page of all releases.")
+        if not all_releases and (root or to):
+            raise CommandError("--root and --to go with --all, the page of all releases.")
         if not all_releases:
-            return int(of_one.callback(words=words, **given))
+            return int(of_one.callback(words=words, as_json=as_json, **given))
         if further:
             raise CommandError("report --all runs no ansible-playbook that could take %s." % " ".join(further))
         dry_run = context.find_root().params["dry_run"] or given["given_check"]
@@ -148,8 +151,7 @@ def _report(of_one: Any, further: Sequence[str]) -> Any:
     own = [
         click.Option(["--all", "all_releases"], is_flag=True, help="Write one page of all releases of the root."),
         _root(), click.Option(["--to"], type=click.Path(dir_okay=False, resolve_path=True),
-                              help="With --all: the file; by default ROOT/.torchstack/%s." % overview.NAME),
-        click.Option(["--json", "as_json"], is_flag=True, help="With --all: print its data instead.")]
+                              help="With --all: the file; by default ROOT/.torchstack/%s." % overview.NAME)]
     text = "Write the report of a release again; --all: one page of all releases."
     return click.Command("report", callback=run, params=[*of_one.params, *own], help=text, short_help=text)
 
@@ -178,6 +180,8 @@ def _reading(name: str, text: str, function: Callable[..., int]) -> Any:
     else:
         if name == "status":
             params.append(click.Option(["-f", "--follow"], is_flag=True, help="Go on until the rollout has ended."))
+        if name == "list":
+            params.append(click.Option(["--wide"], is_flag=True, help="Print all columns, also where they do not fit."))
         params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print data."))
     return click.Command(name, callback=function, params=params, help=text, short_help=text)
 

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -17,7 +17,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import formatting
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles
 
-from . import overview, playbook, progress, releases, rollout, watching
+from . import document, overview, playbook, progress, releases, rollout, watching
 from . import why as reasons
 from .places import (
     CommandError,
@@ -29,7 +29,8 @@ from .places import (
     read_target,
 )
 from .playbook import DONE, FOUND
-from .verbs import Verb
+from .verbs import PLAYBOOKS
+from .wording import as_typed
 
 POLL_SECONDS = 1.0
 CHUNK = 1 << 16
@@ -44,15 +45,16 @@ class Place(NamedTuple):
 
 
 def run_playbook(
-    verb: Verb, words: tuple[str, ...], given: Mapping[str, Any], further: Sequence[str], dry_run: bool,
-    plain: bool = False,
+    word: str, words: tuple[str, ...], given: Mapping[str, Any], further: Sequence[str], dry_run: bool,
+    plain: bool = False, as_json: bool = False,
 ) -> int:
     """Run a playbook, or print the line that would run it.
 
     Args:
+        word: of :data:`.verbs.PLAYBOOKS`.
         plain: whether a rollout prints lines on a terminal, too.
     """
-    workspace = find_workspace()
+    workspace, verb = find_workspace(), PLAYBOOKS[word]
     target = read_target(workspace, words, verb.most)
     if verb.needs_release and not target.releases:
         raise CommandError("Name the release: it is not the site's default that is meant by itself.")
@@ -63,11 +65,17 @@ def run_playbook(
         given = dict(given, torchstack_mirror=os.path.abspath(given["torchstack_mirror"]))
     line = playbook.compose(verb, workspace, target, given, further)
     if dry_run:
-        print(line.shown())
+        if as_json:
+            document.print_data(document.describe(word, line, target, {}, None))
+        else:
+            print(line.shown())
         return DONE
-    if verb.playbook or "--check" in line.words:
+    about, builds = " ".join([target.site, *target.releases]).strip(), not verb.playbook and "--check" not in line.words
+    if as_json:
+        return document.run(
+            word, line, target, (lambda record: rollout.after_interruption(record, about)) if builds else None)
+    if not builds:
         return playbook.run(line)
-    about = " ".join([target.site, *target.releases]).strip()
     return rollout.run(line, about, plain or any(re.fullmatch("-v+|--verbose", word) for word in line.words))
 
 
@@ -97,23 +105,22 @@ def _one(words: tuple[str, ...], root: str | None) -> releases.Release:
     return found
 
 
-def _print(found: object) -> None:
-    print(json.dumps(found, indent=2, sort_keys=True))
-
-
-def list_(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
-    """List the releases below a root."""
+def list_(words: tuple[str, ...], root: str | None, as_json: bool, wide: bool) -> int:
+    """List the releases below a root; on a terminal in lines that fit it, unless they may be ``wide``."""
     place = find_place(find_workspace(), words, root, 0)
     found, broken = releases.read_all(place.root)
     rows = [releases.row(release) for release in found]
     rows.sort(key=lambda row: str(row["since"] or ""), reverse=True)
     if as_json:
-        _print({"root": place.root, "releases": rows, "broken": broken})
+        document.print_data({"root": place.root, "releases": rows, "broken": broken})
         return DONE
     print("Releases below %s%s" % (place.root, "" if rows or broken else ": none yet"))
     if rows:
-        heads = [name.upper() for name in releases.COLUMNS]
-        print("\n".join(releases.table(heads, [releases.cells(row) for row in rows])))
+        width = None if wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+        lines, left_out = releases.fitted([releases.cells(row) for row in rows], width)
+        print("\n".join(lines))
+        if left_out:
+            print("Without room for %s: torchstack list --wide" % ", ".join(left_out))
     for name, sentence in broken.items():
         print("%s cannot be described: %s" % (name, sentence))
     return DONE
@@ -128,7 +135,7 @@ def report_all(words: tuple[str, ...], root: str | None, to: str | None, as_json
         return DONE
     found = overview.gather(place.root, path)
     if as_json:
-        _print(found)
+        document.print_data(found)
         return DONE
     overview.write(found, path)
     for problem in found["attention"]:
@@ -142,9 +149,9 @@ def show(words: tuple[str, ...], root: str | None, as_json: bool) -> int:
     """Show one release."""
     release = _one(words, root)
     if as_json:
-        _print(release.facts)
+        document.print_data(release.facts)
     else:
-        print("\n".join(releases.describe(release)))
+        print("\n".join(map(as_typed, releases.describe(release))))
     return DONE
 
 
@@ -155,7 +162,7 @@ def status(words: tuple[str, ...], root: str | None, as_json: bool, follow: bool
         raise CommandError("--json is of one moment, and goes without --follow.")
     found = watching.follow(release.files.root, release.files.release) if follow else progress.look(release)
     if as_json:
-        _print(found)
+        document.print_data(found)
     else:
         print("\n".join(progress.lines(found)))
     return FOUND if found["failed"] else DONE
@@ -167,7 +174,7 @@ def why(step: str, words: tuple[str, ...], root: str | None, as_json: bool) -> i
     _known_step(release, step)
     found = reasons.explain(release, step, reasons.other_release(release, step))
     if as_json:
-        _print(found)
+        document.print_data(found)
     else:
         print("\n".join(found["sentences"]))
     return DONE

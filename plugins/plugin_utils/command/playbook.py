@@ -26,6 +26,9 @@ DONE, FOUND, FAILED, INTERRUPTED = 0, 1, 2, 130
 CALLBACK = "hpcml.torchstack.steps"
 """What prints; see plugins/callback."""
 
+NAMES_WORDS = "TORCHSTACK_NAMES_WORDS"
+"""An option of it: it names words of the command where messages name playbooks."""
+
 ENDED_BY_CTRL_C = 99
 """How ansible-playbook ends then."""
 
@@ -104,12 +107,12 @@ Play = Callable[[Sequence[str], Mapping[str, str]], int]
 """Runs a command in an environment; its exit code."""
 
 
-def run(line: Line, after_interruption: Callable[[], str] | None = None, play: Play | None = None) -> int:
+def run(line: Line, after_interruption: Callable[[], str] | None = None, player: Play | None = None) -> int:
     """Run the line, and return how the command ends.
 
     Args:
         after_interruption: says what to say after Ctrl-C.
-        play: runs it; otherwise it has the terminal to itself.
+        player: runs it; otherwise it has the terminal to itself.
 
     Raises CommandError: there is no ansible-playbook.
     """
@@ -117,16 +120,26 @@ def run(line: Line, after_interruption: Callable[[], str] | None = None, play: P
     if not program:
         raise CommandError("There is no ansible-playbook beside this Python or on PATH: make env makes one.")
     # What somebody has set for all playbooks stays.
-    environment = {"ANSIBLE_STDOUT_CALLBACK": CALLBACK, **os.environ, **line.environment, "PYTHONUNBUFFERED": "1"}
-    code = play([program, *line.words], environment) if play else _play([program, *line.words], line, environment)
+    environment = {
+        "ANSIBLE_STDOUT_CALLBACK": CALLBACK, NAMES_WORDS: "true", **os.environ, **line.environment,
+        "PYTHONUNBUFFERED": "1"}
+    command = [program, *line.words]
+    code = player(command, environment) if player else play(command, line, environment)
     if code in (ENDED_BY_CTRL_C, -2, INTERRUPTED):
         print(after_interruption() if after_interruption else "Interrupted.", file=sys.stderr)
         return INTERRUPTED
     return FAILED if code else DONE
 
 
-def _play(command: Sequence[str], line: Line, environment: Mapping[str, str]) -> int:
-    with subprocess.Popen(command, cwd=line.directory, env=environment) as process:
+def play(
+    command: Sequence[str], line: Line, environment: Mapping[str, str], output: int | None = None
+) -> int:
+    """Run a command where a line is run, and wait for it, also after Ctrl-C; its exit code, negative for a signal.
+
+    Args:
+        output: the descriptor that its standard output goes to; otherwise that of this process.
+    """
+    with subprocess.Popen(command, cwd=line.directory, env=environment, stdout=output) as process:
         while True:
             try:
                 return process.wait()

@@ -14,7 +14,6 @@ from typing import Any, Callable, Mapping, NamedTuple
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, moment, text
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.text import printable
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_names import of_components
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import PARTITIONS
 from ansible_collections.hpcml.torchstack.plugins.module_utils.report import facts, formatting, records
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps import progress
@@ -23,7 +22,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.launcher_re
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.queue_lines import queue_line
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import StepRecords
 
-from . import releases
+from . import expectation, releases
+from .expectation import Expected
 from .releases import Release
 
 ENDED = ("done", "cached")
@@ -31,14 +31,6 @@ MOST_LINES = 8
 """Of a log that say why a step failed."""
 QUOTED = re.compile(r" *\d* +\| ")
 """A line of a source in a compiler's message, or what is drawn below it."""
-
-
-class Expected(NamedTuple):
-    """What the last release that was finished says of this one."""
-
-    release: str
-    seconds: Mapping[str, float]
-    """of each step that this one will have, too"""
 
 
 ASIDE = (("*",), (PARTITIONS, "*", "*"))
@@ -78,20 +70,6 @@ def newest(root: str) -> Release | None:
     return max(found, default=None, key=lambda one: (one.lock is not None, str(releases.row(one)["since"] or "")))
 
 
-def expected(release: Release) -> Expected | None:
-    """Take the durations of the release that was frozen last, for the steps that this one has; None without one."""
-    found, _broken = releases.read_all(release.files.root)
-    frozen = [one for one in found
-              if one.files.release != release.files.release and one.facts["release"]["frozen_at"] and one.steps]
-    if not frozen:
-        return None
-    last = max(frozen, key=lambda one: str(one.facts["release"]["frozen_at"]))
-    theirs = of_components(mapping(last.resolved.get("definition")))
-    ours = of_components(mapping(release.resolved.get("definition")))
-    alike = [step for step in last.steps if step["name"] in ours or step["name"] not in theirs]
-    return Expected(last.files.release, {step["name"]: step["seconds"] or 0.0 for step in alike})
-
-
 def ask(files: StepFiles) -> tuple[str, str]:
     """Ask the machine, or the batch system, for the state of a step's job, and how it waits."""
     try:
@@ -110,7 +88,7 @@ def ask(files: StepFiles) -> tuple[str, str]:
 class Sources(NamedTuple):
     """Whom to ask what is not in a release's own records; who looks again and again remembers answers."""
 
-    expected: Callable[[Release], Expected | None] = expected
+    expected: Callable[[Release], Expected | None] = expectation.expected
     job: Callable[[StepFiles], tuple[str, str]] = ask
 
 
@@ -125,12 +103,15 @@ def look(release: Release, now: float | None = None, sources: Sources = RECORDS)
     since = moment(text(mapping(release.lock).get("since"))) if release.lock else None
     ended = [step for step in steps if step["state"] in ENDED]
     done = [step["name"] for step in ended]
-    running = [_running(release, step, known, now, sources) for step in begun(release)]
+    over = expectation.taken_over(release, known) if known else set()
+    # Of one that is taken over its files are copied, which takes nearly no time.
+    seconds = {name: 0.0 if name in over else took for name, took in known.seconds.items()} if known else None
+    running = [_running(release, step, seconds, now, sources) for step in begun(release)]
     names = {step["name"] for step in steps}
-    to_come = [name for name in (known.seconds if known else {}) if name not in names]
+    to_come = [name for name in seconds or {} if name not in names]
     left = None
-    if known:
-        left = sum(known.seconds[name] for name in to_come) + sum(
+    if seconds is not None:
+        left = sum(seconds[name] for name in to_come) + sum(
             max(0.0, (one["expected"] or 0.0) - (one["seconds"] or 0.0)) for one in running)
     return {
         "release": release.files.release, "site": release.facts["release"]["site"], "state": releases.state_of(release),
@@ -140,7 +121,8 @@ def look(release: Release, now: float | None = None, sources: Sources = RECORDS)
         "steps": len(names) + len(to_come) if known else None,
         "at": now, "done": done, "finished": [_finished(step, since) for step in ended], "running": running,
         "failed": [{**step, "before": _before(step, since)} for step in steps if step["state"] == "failed"],
-        "to_come": to_come, "expected": {name: known.seconds[name] for name in to_come} if known else {},
+        "to_come": to_come, "expected": {name: seconds[name] for name in to_come} if seconds is not None else {},
+        "taken_over": sorted(over),
         "left_seconds": left, "expected_by": known.release if known else None,
     }
 
@@ -157,7 +139,7 @@ def _before(step: Mapping[str, Any], since: float | None) -> bool:
 
 
 def _running(
-    release: Release, step: Mapping[str, Any], known: Expected | None, now: float, sources: Sources
+    release: Release, step: Mapping[str, Any], expected: Mapping[str, float] | None, now: float, sources: Sources
 ) -> dict[str, Any]:
     files, began = files_of(release, step["name"]), moment(step["started"])
     end = progress.read_end(files.log)
@@ -170,7 +152,7 @@ def _running(
         "name": step["name"], "aside": bool(step.get("aside")), "state": state, "host": step["host"],
         "launcher": step["launcher"],
         "job_id": step["job_id"] or None, "waits": waits, "seconds": None if began is None else max(0.0, now - began),
-        "expected": known.seconds.get(step["name"]) if known else None, "progress": progress.parse_progress(end, True),
+        "expected": expected.get(step["name"]) if expected else None, "progress": progress.parse_progress(end, True),
         "last_line": printable(lines[-1]) if lines else "", "log": files.log,
     }
 

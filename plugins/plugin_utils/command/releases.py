@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import yaml
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core import rollout_lock
@@ -24,6 +24,11 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.release_file impo
 from .places import CommandError
 
 COLUMNS = ("release", "state", "default", "age", "pytorch", "cuda", "mpi", "size", "accepted", "drift")
+
+NARROWER: tuple[tuple[str, Callable[[str], str] | None], ...] = (
+    ("pytorch", lambda version: version.partition("+")[0]), ("age", lambda age: " ".join(age.split()[:2])),
+    ("mpi", None), ("size", None), ("cuda", None), ("age", None), ("pytorch", None), ("accepted", None))
+"""What a table does without for want of room, the least needed first: a column, or a part of its cells."""
 
 
 class Release(NamedTuple):
@@ -159,6 +164,29 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     kept = [column for column in range(len(heads)) if any(cells[column] for cells in rows)]
     widths = {column: max(len(cells[column]) for cells in [heads, *rows]) for column in kept}
     return ["  ".join(cells[column].ljust(widths[column]) for column in kept).rstrip() for cells in [heads, *rows]]
+
+
+def fitted(rows: Sequence[Sequence[str]], width: int | None) -> tuple[list[str], list[str]]:
+    """Write rows of :data:`COLUMNS` as lines of a width, and name the columns that it has no room for.
+
+    Args:
+        rows: cells of releases, as :func:`cells` makes them.
+        width: in characters; None where any line fits. What no release can be known without is wider in the end.
+    """
+    kept, shown = list(COLUMNS), [dict(zip(COLUMNS, row)) for row in rows]
+    left_out: list[str] = []
+    steps = iter(NARROWER)
+    while True:
+        lines = table([name.upper() for name in kept], [[row[name] for name in kept] for row in shown])
+        step = next(steps, None) if width is not None and max(map(len, lines)) > width else None
+        if step is None:
+            return lines, left_out
+        name, shorten = step
+        if shorten:
+            shown = [{**row, name: shorten(row[name])} for row in shown]
+        elif name in kept:
+            kept.remove(name)
+            left_out.append(name)
 
 
 def describe(release: Release) -> list[str]:

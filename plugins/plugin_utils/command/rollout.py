@@ -13,7 +13,6 @@ import select
 import shlex
 import signal
 import subprocess
-import tempfile
 import termios
 import time
 import tty
@@ -50,10 +49,8 @@ def run(line: playbook.Line, about: str, plain: bool) -> int:
         about: site and release as they were typed.
         plain: whether only lines are wanted.
     """
-    with tempfile.TemporaryDirectory(prefix="torchstack-") as directory:
-        # Somebody's own program may want it as well.
-        record = pathlib.Path(os.environ.get(run_records.PATH) or os.path.join(directory, "run.json"))
-        line = line._replace(environment={**line.environment, **run_records.recording(record, line.directory)})
+    with run_records.kept(line.directory) as (record, variables):
+        line = line._replace(environment={**line.environment, **variables})
         watched = not plain and _of_ours() and terminal.usable()
         return playbook.run(
             line, lambda: after_interruption(record, about),

@@ -54,7 +54,9 @@ def rows_of(found: Mapping[str, Any], now: float) -> list[Row]:
     failed = [Row("failed", one["name"], one["outcome"]) for one in found["failed"] if not one["before"]]
     again = [Row("to come", one["name"], "has failed before") for one in found["failed"] if one["before"]]
     expected = mapping(found["expected"])
-    to_come = [Row("to come", name, _about(expected.get(name))) for name in found["to_come"]]
+    to_come = [
+        Row("to come", name, "taken over" if name in found["taken_over"] else _about(expected.get(name)))
+        for name in found["to_come"]]
     return [*kept, *done, *failed, *running, *again, *to_come]
 
 

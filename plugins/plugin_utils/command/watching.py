@@ -14,7 +14,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import StepFiles
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records import JobRecord
 
-from . import progress, releases, terminal, view
+from . import expectation, progress, releases, terminal, view
+from .expectation import Expected
 from .places import CommandError
 from .releases import Release
 
@@ -35,7 +36,7 @@ class Memory:
     """Remembers what is slow to find out, for one rollout."""
 
     def __init__(self) -> None:
-        self._expected: progress.Expected | None = None
+        self._expected: Expected | None = None
         self._of = ""
         self._jobs: dict[str, tuple[str, float, tuple[str, str]]] = {}
 
@@ -44,11 +45,11 @@ class Memory:
         """Whom to ask, see :func:`.progress.look`."""
         return progress.Sources(self.expected, self.job)
 
-    def expected(self, release: Release) -> progress.Expected | None:
+    def expected(self, release: Release) -> Expected | None:
         """Take what is expected from the first look at which the release has its resolved file."""
         name = release.files.release if release.resolved else ""
         if not name or self._of != name:
-            self._expected, self._of = progress.expected(release), name
+            self._expected, self._of = expectation.expected(release), name
         return self._expected
 
     def job(self, files: StepFiles) -> tuple[str, str]:

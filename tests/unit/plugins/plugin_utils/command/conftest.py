@@ -55,14 +55,16 @@ class Root:
         place = self.place / release / ".torchstack" / "steps" / name
         place.mkdir()
         process = read_process(job.pop("of", 0) or os.getpid())
-        record = {"nonce": "n", "digest": "x", "launcher": "local", "host": here().host, "boot_id": here().boot_id,
+        digest = job.get("digest", "x")
+        record = {"nonce": "n", "digest": digest, "launcher": "local", "host": here().host, "boot_id": here().boot_id,
                   "started": started, "heartbeat": started, "phase": "running", "pid": process.pid,
                   "start_time": process.start_time, **job}
         (place / "job.json").write_text(json.dumps(record))
         facts = {"script": "make\n", "environment": {}, **(inputs or {})}
-        (place / "inputs.json").write_text(json.dumps({"digest": "x", "facts": facts, "needs": needs or {}}))
+        (place / "inputs.json").write_text(json.dumps({"digest": digest, "facts": facts, "needs": needs or {}}))
         if seconds is not None:
-            stamp = {"nonce": "n", "digest": "x", "started": started, "finished": started, "seconds": seconds}
+            stamp = {"nonce": "n", "digest": digest, "started": started, "finished": started, "seconds": seconds,
+                     "needs": needs or {}}
             (place / "stamp.json").write_text(json.dumps(stamp))
         return place
 

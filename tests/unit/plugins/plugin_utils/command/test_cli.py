@@ -5,10 +5,19 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import sys
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import cli, obey, playbook, programs, verbs
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils import run_records
+from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import (
+    cli,
+    obey,
+    playbook,
+    programs,
+    releases,
+    verbs,
+)
 
 
 def said(capsys, *words):
@@ -122,6 +131,40 @@ def test_every_word_explains_itself(capsys):
         assert code == 0 and answer.startswith("Usage: torchstack " + name), name
 
 
+@pytest.mark.parametrize("word", verbs.PLAYBOOKS)
+def test_every_word_that_runs_a_playbook_gives_its_result_as_data(word, repository, capsys, monkeypatch):
+    def play(line, _after=None, player=None):
+        assert player is not None, "its lines would stand beside the data"
+        path = pathlib.Path(line.environment[run_records.PATH])
+        path.write_text(json.dumps({"finished": True, "changed": [{"task": "Make it", "host": "n1"}]}))
+        return 2
+
+    monkeypatch.setattr(playbook, "run", play)
+    needed = {"thaw": ["--path", "a", "--reason", "b"], "mirror": ["--to", "m"]}.get(word, [])
+    code, answer = said(capsys, word, "polaris", "2026-11-21", *needed, "--json")
+    found = json.loads(answer)
+    assert code == found["rc"] == 2 and found["finished"]
+    assert (found["word"], found["site"], found["releases"]) == (word, "polaris", ["2026-11-21"])
+    assert found["changed"] == [{"task": "Make it", "host": "n1"}] and found["failures"] == []
+    assert run_records.PATH not in found["command"]
+
+
+def test_the_line_of_a_dry_run_is_data_too_and_nothing_is_run(repository, capsys, monkeypatch):
+    monkeypatch.setattr(playbook, "run", lambda *_words: pytest.fail("it was run"))
+    code, answer = said(capsys, "--dry-run", "publish", "polaris", "--check", "--json")
+    found = json.loads(answer)
+    assert code == 0 and found["rc"] is None and found["check"] and not found["finished"]
+    assert found["command"].endswith("publish.yml -e torchstack_host=polaris --check")
+
+
+def test_a_record_of_an_earlier_run_is_not_taken_for_that_of_this_one(repository, capsys, monkeypatch, tmp_path):
+    (tmp_path / "run.json").write_text('{"finished": true, "steps": [{"step": "base"}]}')
+    monkeypatch.setenv(run_records.PATH, str(tmp_path / "run.json"))
+    monkeypatch.setattr(playbook, "run", lambda *_words: 2)
+    found = json.loads(said(capsys, "rollout", "--json")[1])
+    assert not found["finished"] and found["steps"] == []
+
+
 def test_without_click_it_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "click", None)
     code, answer = said(capsys, "list")
@@ -140,6 +183,37 @@ def test_list_shows_state_age_versions_and_size_the_newest_first(root, repositor
         ["2026-11-21", "frozen"], ["2026-11-20", "frozen"], ["2026-12-01", "unfinished"]]
     assert "2.13.0" in lines[2] and "2 KiB" in lines[2]
     assert lines[2].endswith("not accepted yet  not looked")
+
+
+ROWS = [
+    ["2026-11-20", "visible", "default", "2 min 19 s", "2.13.0+cu130", "13.0", "MPICH 4.3.2", "4.75 GiB", "2026-11-24",
+     "not looked"],
+    ["2026-05-02", "deprecated", "", "202 d", "2.9.1+cu128", "12.8", "MPICH 4.3.2", "4.5 GiB", "not accepted yet",
+     "differs (quick)"]]
+
+
+@pytest.mark.parametrize(("width", "left_out"), [
+    (None, []), (121, []), (111, []), (110, ["mpi"]), (97, ["mpi", "size"]), (80, ["mpi", "size", "cuda", "age"]),
+    (60, ["mpi", "size", "cuda", "age", "pytorch", "accepted"])])
+def test_a_list_fits_its_terminal_by_the_columns_that_are_needed_least(width, left_out):
+    lines, missing = releases.fitted(ROWS, width)
+    assert missing == left_out and max(map(len, lines)) <= (width or 121)
+    assert [line.split()[0] for line in lines] == ["RELEASE", "2026-11-20", "2026-05-02"]
+    assert lines[2].endswith("differs (quick)") and "deprecated" in lines[2]
+    if width is None:
+        assert all(cell in line for row, line in zip(ROWS, lines[1:]) for cell in row)
+
+
+@pytest.mark.parametrize(("terminal", "words", "has_all"), [
+    (True, (), False), (True, ("--wide",), True), (False, (), True)])
+def test_without_a_terminal_or_with_wide_nothing_of_a_list_is_cut(
+        terminal, words, has_all, root, repository, capsys, monkeypatch):
+    root.release("2026-11-20", "2026-11-20T08:15:00Z")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    code, answer = said(capsys, "list", "--root", str(root.place), *words)
+    assert code == 0 and ("MPI" in answer) == has_all
+    assert ("Without room for mpi, size" in answer) == (not has_all)
 
 
 def test_list_gives_the_same_as_data(root, repository, capsys):

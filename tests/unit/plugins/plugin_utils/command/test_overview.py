@@ -106,7 +106,7 @@ def test_a_page_that_cannot_be_written_says_what_to_do(root, repository, capsys)
 
 
 @pytest.mark.parametrize(("words", "answer"), [
-    (("report", "--to", "x.html"), "--root, --to and --json go with --all"),
+    (("report", "--to", "x.html"), "--root and --to go with --all"),
     (("report", "--all", "--", "-vvv"), "runs no ansible-playbook that could take -vvv"),
     (("report", "--all", "2026-11-20"), "no release is named here"),
 ])

@@ -32,7 +32,8 @@ def found(**more):
         "release": "2026-11-24", "site": "local", "holder": {"host": "login1"}, "state": "in progress",
         "at": AT, "seconds": 596.0, "step": 3,
         "steps": 5, "finished": [ended("base"), ended("mpi4py", 1.0, True)], "running": [running()], "failed": [],
-        "to_come": ["bytecode", "extras"], "expected": {"bytecode": 40.0, "extras": 0.0}, "left_seconds": 243.0, **more}
+        "to_come": ["bytecode", "extras"], "expected": {"bytecode": 40.0, "extras": 0.0}, "left_seconds": 243.0,
+        "taken_over": ["extras"], **more}
 
 
 def test_it_has_what_is_done_what_runs_and_what_is_to_come_with_their_times():
@@ -43,7 +44,7 @@ def test_it_has_what_is_done_what_runs_and_what_is_to_come_with_their_times():
         "  runs        horovod   2 min 37 s of about 6 min 0 s  42 % [#####.......]",
         "              [32/75] Building CXX object third_party/gloo/gloo/CMakeFiles/glo…",
         "  to come     bytecode  about 40 s",
-        "  to come     extras"]
+        "  to come     extras    taken over"]
 
 
 def test_a_wide_terminal_has_the_whole_line_of_the_log_and_a_longer_bar():
