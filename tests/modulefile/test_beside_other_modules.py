@@ -175,6 +175,19 @@ def test_a_value_of_a_module_that_is_gone_does_not_come_back(system, say):
     assert found[4].get("ONE") != "conda's" and "TWO" not in found[4]
 
 
+def test_a_value_that_others_bring_back_without_ours_they_bring_back_beside_ours_too(system, say):
+    if system.kind == EM:
+        pytest.skip("Environment Modules refuse a second version of a module")
+    ours = Module("torchstack", "1", "", True, (("setenv", "TWO", "ours"),))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "pushed"),))
+    first, second = (Module("site", version, "", False, ((("setenv", "TWO", "site's"),) if version == "2" else ()))
+                     for version in ("1", "2"))
+    commands = ("load site/2", "load extra/1", "load site/1", "purge")
+    alone = say([pushes, first, second], *commands)[-1]
+    beside = say([ours, pushes, first, second], "load torchstack/1", *commands)[-1]
+    assert alone == beside == {**USER, "TWO": "site's"}
+
+
 def test_an_empty_value_of_the_user_s_keeps_no_other_module_from_unloading(system, say, monkeypatch):
     if not pushes(system):
         pytest.skip("this version has no pushenv")

@@ -48,6 +48,11 @@ def site_data(site):
     return yaml.safe_load((CHECKOUT / "inventories" / site / "group_vars" / (site + ".yml")).read_text())
 
 
+def release_data(site):
+    """What the site's rehearsal releases."""
+    return yaml.safe_load((CHECKOUT / "inventories" / site / "releases" / "rehearsal.yml").read_text())
+
+
 def settings(site):
     """The site's own run-time settings, but for those that are made of other variables."""
     found = {setting["name"]: setting["value"] for setting in site_data(site)["torchstack_runtime_settings"]}
@@ -120,6 +125,37 @@ def test_the_ordinary_user_loads_the_release_with_the_sites_settings(site, on, r
     assert environment["CRAY_MPICH_DIR"].startswith("/opt/cray/pe/mpich/")
     assert found.pop("torch").startswith(rehearsal_data(site)["torchstack_root"] + "/rehearsal/")
     assert found == {"ranks": 1, "nccl": [2, 21, 5], "mpi": True, "takes GPU buffers": True}
+
+
+def test_s41_the_module_is_there_by_the_site_s_own_name_and_one_takes_the_place_of_the_other(site, on, rehearsed):
+    names = release_data(site)["module"].get("also_named") or pytest.skip("the release has one name")
+    asked = " 2>/dev/null; echo =; echo $_LMFILES_ | tr : '\\n' | grep rehearsal; "
+    asked += "python3 -c 'import torch; print(torch.__file__)'; "
+    base = rehearsal_data(site)["torchstack_root"] + "/rehearsal/base/"
+    for name in names:
+        line = "module load " + name + asked + "module load torchstack" + asked
+        said = on("compute1", line, user="researcher").text
+        first, second = (part.split() for part in said.split("=\n")[1:])
+        assert [path.rpartition("lmod/")[2] for path in (first[0], second[-2])] == [
+            name + "/rehearsal.lua", "torchstack/rehearsal.lua"], said
+        assert first[1] == second[-1] and first[1].startswith(base), said
+        seen = on("login", "module -t avail 2>&1; module -t spider %s 2>&1" % name, user="researcher").text
+        assert seen.count(name + "/rehearsal") >= 2, seen
+
+
+def test_files_of_the_site_s_own_are_there_and_the_release_s_python_runs_its_sitecustomize(site, on, rehearsed):
+    files = {os.path.basename(file["path"]): file["path"] for file in release_data(site).get("files", [])}
+    if not files:
+        pytest.skip("the release has none")
+    base = rehearsal_data(site)["torchstack_root"] + "/rehearsal/base/"
+    kernel = on("compute1", "cat " + base + files["kernel.json"], user="researcher").text
+    assert json.loads(kernel)["display_name"] == "PyTorch 2.3.1 of rehearsal" and "torchstack/rehearsal &&" in kernel
+    line = "module load torchstack/rehearsal; SITE_USAGE=~/usage python3 -c 'import torch, xxhash'; cat ~/usage"
+    assert on("compute1", line, user="researcher").text.splitlines()[-1] == "torch xxhash"
+    for path in files.values():
+        refused = on("compute1", "echo x >> %s%s" % (base, path.replace("site-packages", "lib/python*/site-packages")),
+                     check=False)
+        assert refused.returncode != 0, path
 
 
 def test_the_module_unloads_without_a_trace(on, site, rehearsed):

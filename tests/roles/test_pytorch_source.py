@@ -364,6 +364,20 @@ def test_s02_another_nccl_in_ld_library_path_does_not_win_and_one_that_is_loaded
     assert "NCCL 2.18.3 was asked for, and torch.cuda.nccl.version() says 2.14.3." in said
 
 
+def test_s02_the_rehearsals_seal_the_nccl_that_the_role_links_their_pytorch_with(rebuild, run_module):
+    (sealed,) = {json.dumps(sites.load_release(path)["verification"]["libraries"]["sealed"])
+                 for path in sites.RELEASES if path.stem == "rehearsal" and path.parts[-3] in ("polaris", "derecho")}
+    asked = {"paths": [str(rebuild.package)], "sealed": json.loads(sealed)}
+    assert not run_module("ldd_verify", asked).failed
+    rebuild.edit(r"-Wl,--disable-new-dtags", "-Wl,--enable-new-dtags")
+    rebuild.edit(r"relocate-wheel --rpath", "relocate-wheel")
+    code, said = rebuild.run()
+    assert code == 0, said[-3000:]
+    result = run_module("ldd_verify", asked)
+    assert {(os.path.basename(one["object"]), one["rule"]) for one in result["unsealed"]} == {
+        ("libtorch_cuda.so", "RUNPATH")}
+
+
 def test_s02_a_static_and_stripped_copy_of_nccl_fails_the_verification(rebuild, run_module):
     rules = [{"name": "NCCL", "pattern": BANNER, "provider": str(rebuild.site.site / "nccl" / "lib" / "*")}]
     asked = {"paths": [str(rebuild.package / "lib"), str(rebuild.site.site / "nccl")], "embedded": rules}

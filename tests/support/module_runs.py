@@ -10,7 +10,7 @@ from __future__ import annotations
 import pathlib
 import random
 import shutil
-from typing import Mapping, NamedTuple, Sequence
+from typing import Container, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
@@ -135,6 +135,32 @@ class Control:
         return self.state.environment
 
 
+def of_the_others(words: tuple, ours: Container[str]) -> tuple:
+    """Return what is left of a command for somebody who has none of these modules: nothing, where it is about them."""
+    if words[0] in ("swap", "switch"):
+        gone, come = words[1:]
+        if gone in ours:
+            return () if come in ours else ("load", come)
+        return ("unload", gone) if come in ours else words
+    return () if words[0] in ("load", "unload") and words[1] in ours else words
+
+
+def left_by_others(
+    runs: Runs, state: State, commands: Sequence[tuple], modules: Sequence[Module], now: Sequence[str],
+) -> dict:
+    """Return what the same commands leave where nobody has the project's modules: the values of each variable.
+
+    Nothing, where the modules that are then loaded are not those which are loaded beside the project's.
+    """
+    ours = {module.full_name for module in modules if module.ours}
+    for words in commands:
+        left = of_the_others(words, ours)
+        if left:
+            state = runs.run(state, left)[1]
+    others = loaded(state.environment) == [name for name in now if name not in ours]
+    return {name: {state.environment.get(name)} if others else set() for name in VARIABLES}
+
+
 def play(runs: Runs, modules, directories, source: random.Random, length: int) -> list[str]:
     """Run one random sequence in a world; return what is wrong after the first command that leaves something wrong."""
     start = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **PLACE, **source.choice(USERS)}
@@ -147,7 +173,7 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
     control = Control(runs, plain)
     alone: list[State] = []
     moves = Moves(modules, runs.system.kind != module_system.LMOD)
-    said: list[str] = []
+    said: list[tuple] = []
     for turn in range(length + 1):
         now = loaded(state.environment)
         words = random_command(source, modules, now, runs.words) if turn < length else ("purge",)
@@ -156,7 +182,7 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
             alone.append(state)
         succeeded, state = runs.run(state, words)
         control.waiting.append(words)
-        said.append(" ".join(words))
+        said.append(words)
         now, real = loaded(state.environment), state.environment
         came = [name for name in now if name not in loaded(before)] if words[0] != "restore" else now
         moves.add(before, came)
@@ -168,12 +194,13 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
             ends = [runs.run(each, ("purge",))[1].environment for each in alone]
             there = [action for module in modules if module.full_name in now for action in module.actions]
             mine = {where for _word, where, _value in there}
-            strays = {name: {end.get(name) for end in ends} for name in VARIABLES if name not in mine}
+            alike = left_by_others(runs, plain, said, modules, now)
+            strays = {name: {end.get(name) for end in ends} | alike[name] for name in VARIABLES if name not in mine}
             found = differences(models, living(modules, now, start), real, control.environment(), displaced, strays)
         if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(control.environment())))
         if not now:
             found += ["%s is left" % name for name in real if name.startswith("__TORCHSTACK")]
         if found:
-            return ["user %s: %s" % (start, "; ".join(said)), "loaded: %s" % now, *found]
+            return ["user %s: %s" % (start, "; ".join(map(" ".join, said))), "loaded: %s" % now, *found]
     return []

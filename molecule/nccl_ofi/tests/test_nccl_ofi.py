@@ -59,6 +59,7 @@ RULES = {
         {"name": "libnccl-net.so", "path": str(LIBRARIES / "**")},
         {"name": "libfabric.so.1", "path": str(ROOT / "libfabric" / "**")},
     ],
+    "sealed": [{"name": name, "reason": "it has no plugin"} for name in ("libnccl*", "libfabric.so.1")],
 }
 
 
@@ -70,6 +71,12 @@ def test_s17_the_plugin_is_found_from_nccl_by_its_run_path_and_a_missing_one_is_
         content, result = ask("ldd_verify", RULES)
     assert not content
     assert [missing["soname"] for missing in result["missing"]] == ["libnccl-net.so"]
+
+
+def test_s02_what_nccl_tests_measure_is_the_nccl_that_they_lie_beside_whatever_a_user_has(tmp_path):
+    (tmp_path / "libnccl.so.2").write_text("no library, which the loader would say")
+    code, _log = run_program(LD_LIBRARY_PATH=str(tmp_path))
+    assert code == 0
 
 
 def test_s17_without_the_plugin_nccl_says_only_in_its_log_that_it_uses_sockets():
