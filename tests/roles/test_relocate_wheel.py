@@ -46,7 +46,8 @@ class Release:
             archive.writestr("use-1.dist-info/RECORD", "use/__init__.py,,\nuse/deep/use.so,sha256=x,1\n")
 
     def make_relative(self, *options, release=None):
-        command = [sys.executable, str(PROGRAM), *options, str(self.wheel), str(release or self.prefix), str(self.packages)]
+        places = (self.wheel, release or self.prefix, self.packages)
+        command = [sys.executable, str(PROGRAM), *options, *map(str, places)]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
     def unpacked(self):
@@ -116,7 +117,7 @@ def test_cmake_finds_the_headers_of_pytorch_wherever_its_wheel_is_installed(tmp_
         archive.writestr(name, ATEN % built)
         archive.writestr("torch/said.txt", str(built))
         archive.writestr("torch-2.6.0.dist-info/RECORD", "%s,sha256=x,1\n" % name)
-    command = [sys.executable, str(PROGRAM), "--installed-in", str(built), str(wheel), str(prefix), str(prefix / "base")]
+    command = [sys.executable, str(PROGRAM), "--installed-in", *map(str, (built, wheel, prefix, prefix / "base"))]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert said == name + " finds directories relative to itself\n"
     with zipfile.ZipFile(str(wheel)) as archive:
