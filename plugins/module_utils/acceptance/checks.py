@@ -83,7 +83,8 @@ def check_reports(question: dict[str, Any], job_output: JobOutput) -> Verdict:
         gaps.append("The time of the import of torch was not judged: no rank imported it.")
     recorded = {
         "measurements": found["measurements"], "latency": found["latency"], "transports": ways,
-        "import_seconds": slow, "remarks": evidence.numa_remarks(rows),
+        "import_seconds": slow,
+        "remarks": evidence.numa_remarks(rows) + (evidence.load_remarks(rows) if measured else []),
     }
     return Verdict(_without_repetitions(failures), rows, ran, gaps, recorded)
 

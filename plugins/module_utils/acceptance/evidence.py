@@ -9,8 +9,11 @@ import statistics
 from typing import Any, Iterable, Mapping, Sequence
 
 from ..ranks import thresholds
-from ..ranks.placement import parse_ranges
+from ..ranks.placement import busy_hosts, parse_ranges
 from .output import ENVIRONMENT, JobOutput, rank_name
+
+MOST_BUSY = 3
+"""Hosts with other work that are named."""
 
 CHECKS_OF = {"gloo": ("torch_gloo",), "nccl": ("torch_nccl",), "mpi": ("torch_mpi", "mpi4py")}
 """The checks in which a backend is measured."""
@@ -163,6 +166,17 @@ def numa_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         if near is not None and own and near not in parse_ranges(own):
             sentences.append("Rank %d on %s runs on cores of NUMA node %s, and its GPU %s is at NUMA node %d." % (
                 row["rank"], row["host"], own, facts.get("bus") or facts.get("index"), near))
+    return sentences
+
+
+def load_remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Find hosts that had other work as the ranks began: what was measured there says little."""
+    found = busy_hosts(rows)
+    sentences = [
+        "%s had other work as the ranks began, a load of %.1f on %d processor%s: what was measured says little." % (
+            one.host, one.load, one.processors, "" if one.processors == 1 else "s") for one in found[:MOST_BUSY]]
+    if len(found) > MOST_BUSY:
+        sentences.append("So had %d more hosts." % (len(found) - MOST_BUSY))
     return sentences
 
 

@@ -9,9 +9,21 @@ import ctypes
 import os
 import re
 import uuid
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, NamedTuple
 
 from ..standalone import rank_environment
+
+BUSY = 1.0
+"""From this load per processor on, a host has other work as the ranks begin. After a build on all processors it is
+mostly less again, as the verification between the two takes one of them for a while."""
+
+
+class BusyHost(NamedTuple):
+    """Say how busy a host was as the ranks began."""
+
+    host: str
+    load: float
+    processors: int
 
 
 def read_placement(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -49,8 +61,15 @@ def parse_ranges(text: str) -> set[int]:
 
 
 def describe_cpus(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
-    """Describe the CPU cores and memory nodes that this rank may run on."""
+    """Describe the CPU cores and memory nodes that this rank may run on, and how busy its host is.
+
+    ``load`` is the average number of processes in the last minute that ran or could have run; it is left out where the
+    system does not tell. ``processors`` are all of the host.
+    """
     allowed = os.sched_getaffinity(0)
+    load: dict[str, Any] = {}
+    with contextlib.suppress(OSError):
+        load = {"load": round(os.getloadavg()[0], 2), "processors": os.cpu_count()}
     near = []
     with contextlib.suppress(OSError):
         for name in os.listdir(nodes):
@@ -58,7 +77,7 @@ def describe_cpus(nodes: str = "/sys/devices/system/node") -> dict[str, Any]:
                 with open(os.path.join(nodes, name, "cpulist"), encoding="ascii") as stream:
                     if allowed & parse_ranges(stream.read()):
                         near.append(int(name[4:]))
-    return {"kind": "cpu", "cpus": format_ranges(allowed), "numa": format_ranges(near)}
+    return {"kind": "cpu", "cpus": format_ranges(allowed), "numa": format_ranges(near), **load}
 
 
 def select_gpu(torch: Any, local_rank: int) -> dict[str, Any] | None:
@@ -127,3 +146,22 @@ def find_shared_gpus(places: Iterable[Mapping[str, Any]]) -> list[tuple[str, lis
         if place["device"].get("kind") == "gpu":
             users.setdefault(gpu_identity(place["device"], place["host"]), []).append(place["rank"])
     return [(gpu, sorted(owners)) for gpu, owners in sorted(users.items()) if len(owners) > 1]
+
+
+def busy_hosts(rows: Iterable[Mapping[str, Any]]) -> list[BusyHost]:
+    """Find the hosts that had other work, by the names of the hosts.
+
+    Args:
+        rows: of each rank ``host`` and ``device_facts``, which may be of an older version, or spoilt.
+    """
+    found: dict[str, BusyHost] = {}
+    for row in rows:
+        facts = row.get("device_facts")
+        if not isinstance(facts, Mapping):
+            continue
+        load, processors = facts.get("load"), facts.get("processors")
+        if not isinstance(load, (int, float)) or not isinstance(processors, int):
+            continue
+        if load >= BUSY * processors > 0:
+            found.setdefault(str(row.get("host")), BusyHost(str(row.get("host")), float(load), processors))
+    return [found[host] for host in sorted(found)]

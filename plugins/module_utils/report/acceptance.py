@@ -19,7 +19,7 @@ from ..core.lenient_json import (
     texts,
     whole,
 )
-from ..ranks.placement import parse_ranges
+from ..ranks.placement import busy_hosts, parse_ranges
 from ..ranks.units import parse_size
 
 NOISY = 1.0
@@ -37,7 +37,8 @@ def describe_acceptance(record: object) -> dict[str, Any] | None:
         return None
     asked = mapping(record.get("question"))
     floors = mapping(mapping(asked.get("measure")).get("floors"))
-    measurements = [_describe_measurement(entry) for entry in mappings(record.get("measurements"))]
+    busy = busy_hosts(mappings(record.get("ranks")))
+    measurements = [_describe_measurement(entry, bool(busy)) for entry in mappings(record.get("measurements"))]
     latency = [_describe_latency(entry) for entry in mappings(record.get("latency"))]
     ranks = [_describe_rank(row) for row in mappings(record.get("ranks"))]
     return {
@@ -50,6 +51,7 @@ def describe_acceptance(record: object) -> dict[str, Any] | None:
         "transports": _group_transports(mappings(record.get("transports"))),
         "import_seconds": _describe_imports(mapping(record.get("import_seconds"))),
         "import_ceiling": number(asked.get("import_ceiling")) or None, "measurements": measurements, "latency": latency,
+        "busy": [one._asdict() for one in busy],
         "floors": [
             *(_describe_bandwidth_floor(floor, measurements) for floor in mappings(floors.get("bandwidth"))),
             *(_describe_latency_floor(floor, latency) for floor in mappings(floors.get("latency"))),
@@ -71,6 +73,8 @@ def describe_run(record: Mapping[str, Any]) -> dict[str, Any]:
 def summarise(record: Mapping[str, Any]) -> dict[str, Any]:
     """Summarise one acceptance of a release's history, with the speed at the largest size of each measurement."""
     ranks = mappings(record.get("ranks"))
+    busy = bool(busy_hosts(ranks))
+    measured = [_describe_measurement(entry, busy) for entry in mappings(record.get("measurements"))]
     return {
         **select_texts(record, "started", "user"), "passed": record.get("passed") is True,
         "seconds": number(record.get("seconds")), "ranks": len(ranks),
@@ -78,8 +82,8 @@ def summarise(record: Mapping[str, Any]) -> dict[str, Any]:
         "first_failure": text(next(iter(mappings(record.get("failures"))), {}).get("message")),
         "bandwidth": [
             {**kept(entry, "backend", "provider", "operation"), "ranks": entry["ranks"], "nodes": entry["nodes"],
-             **{key: entry["rows"][-1][key] for key in ("bytes", "busbw", "spread")}}
-            for entry in map(_describe_measurement, mappings(record.get("measurements"))) if entry["rows"]],
+             **{key: entry["rows"][-1][key] for key in ("bytes", "busbw", "spread", "noisy")}}
+            for entry in measured if entry["rows"]],
     }
 
 
@@ -107,8 +111,8 @@ def _parsed(parse: Callable[[Any], Any], value: object) -> Any:
         return None
 
 
-def _describe_measurement(entry: Mapping[str, Any]) -> dict[str, Any]:
-    rows = [_describe_row(row) for row in mappings(entry.get("rows"))]
+def _describe_measurement(entry: Mapping[str, Any], busy: bool) -> dict[str, Any]:
+    rows = [_describe_row(row, busy) for row in mappings(entry.get("rows"))]
     return {
         **select_texts(entry, "backend", "provider", "operation", "device", "dtype", "left_out"),
         "ranks": whole(entry.get("ranks")), "nodes": whole(entry.get("nodes")),
@@ -116,15 +120,15 @@ def _describe_measurement(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _describe_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe one size; empty where it says neither how large nor how fast."""
+def _describe_row(row: Mapping[str, Any], busy: bool) -> dict[str, Any]:
+    """Describe one size, of ``busy`` hosts or others; empty where it says neither how large nor how fast."""
     size, bus = whole(row.get("bytes")), number(row.get("busbw"))
     if not size or size < 0 or bus is None:
         return {}
     times = mapping(row.get("microseconds"))
     return {
         "bytes": size, "busbw": bus, "algbw": number(row.get("algbw")), "trials": whole(row.get("trials")),
-        "spread": number(row.get("spread")), "noisy": is_noisy(number(row.get("spread"))),
+        "spread": number(row.get("spread")), "noisy": busy or is_noisy(number(row.get("spread"))),
         "verified": row.get("verified") is True, "wrong": text(row.get("wrong")),
         "microseconds": {key: number(times.get(key)) for key in ("min", "median", "mean", "max")},
     }

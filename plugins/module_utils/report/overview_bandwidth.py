@@ -10,8 +10,6 @@ from __future__ import annotations
 import statistics
 from typing import Any, Mapping, Sequence
 
-from .acceptance import is_noisy
-
 OPERATION = "all_reduce"
 """What is compared, where a backend was asked for it."""
 
@@ -37,11 +35,11 @@ def series_over_time(acceptances: Sequence[Mapping[str, Any]]) -> list[dict[str,
         for entry in _of_operation(run["bandwidth"]):
             key = {name: run["partition"] if name == "partition" else entry[name] for name in ALIKE}
             points = series.setdefault(tuple(key.values()), {**key, "points": []})["points"]
-            noisy = is_noisy(entry["spread"])
             before = next((point["busbw"] for point in reversed(points) if not point["noisy"]), None)
+            steady = before and not entry["noisy"]
             points.append({
-                "release": run["release"], "started": run["started"], "busbw": entry["busbw"], "noisy": noisy,
-                "spread": entry["spread"], "change": entry["busbw"] / before - 1 if before and not noisy else None})
+                "release": run["release"], "started": run["started"], "busbw": entry["busbw"], "noisy": entry["noisy"],
+                "spread": entry["spread"], "change": entry["busbw"] / before - 1 if steady else None})
     return sorted(series.values(), key=lambda one: (one["partition"], -max(point["busbw"] for point in one["points"])))
 
 

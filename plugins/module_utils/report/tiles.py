@@ -82,7 +82,11 @@ def _bandwidth_tile(accepted: Facts | None) -> Tile | None:
     tone = BAD if False in held else WARNED if None in held or is_noisy else GOOD
     if is_noisy:
         # One that came out even among many that did not is no figure of this machine.
-        return Tile("Bandwidth", "Noisy", tone, "bandwidth", "trials differ by more than their median")
+        note = "trials differ by more than their median"
+        for host in accepted["busy"][:1]:
+            note = "%s had other work: load %.1f, %s" % (
+                host["host"], host["load"], count(host["processors"], "processor"))
+        return Tile("Bandwidth", "Noisy", tone, "bandwidth", note)
     fastest, largest, backend, _noisy = max(steady)
     note = "%s, all_reduce, %s" % (backend, size(largest))
     return Tile("Bandwidth", "%s GB/s" % speed(fastest), tone, "bandwidth", note)

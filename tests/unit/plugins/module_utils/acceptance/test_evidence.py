@@ -161,6 +161,13 @@ def test_a_rank_on_cores_far_from_its_gpu_is_remarked():
     ]
 
 
+def test_hosts_with_other_work_are_remarked_and_of_many_three_are_named():
+    rows = [{"host": "n%d" % number, "device_facts": {"load": 7.94, "processors": 2}} for number in range(5)]
+    sentence = "n0 had other work as the ranks began, a load of 7.9 on 2 processors: what was measured says little."
+    assert evidence.load_remarks(rows[:1]) == [sentence]
+    assert evidence.load_remarks(rows)[::3] == [sentence, "So had 2 more hosts."]
+
+
 # --- all of it -------------------------------------------------------------------------------------------------------
 
 

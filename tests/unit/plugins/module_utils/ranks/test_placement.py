@@ -31,7 +31,16 @@ def test_a_rank_on_cores_names_them_and_their_memory_nodes(tmp_path):
         (tmp_path / ("node%d" % number)).mkdir()
         (tmp_path / ("node%d" % number) / "cpulist").write_text(cores + "\n")
     device = placement.describe_cpus(str(tmp_path))
+    assert (device.pop("load") >= 0, device.pop("processors")) == (True, os.cpu_count())
     assert device == {"kind": "cpu", "cpus": placement.format_ranges(os.sched_getaffinity(0)), "numa": "0"}
+
+
+def test_a_host_with_a_load_of_one_for_each_processor_has_other_work():
+    facts = [{"load": 1.9, "processors": 2}, {"load": 2.0, "processors": 2}, {"load": 9.0, "processors": 2},
+             {"load": "x", "processors": 2}, {"load": 9.0}, {}, None, "x"]
+    rows = [{"host": "n%d" % number, "device_facts": one} for number, one in enumerate(facts)]
+    assert placement.busy_hosts([*rows, {}, {"host": "n1", "device_facts": facts[2]}]) == [
+        ("n1", 2.0, 2), ("n2", 9.0, 2)]
 
 
 @pytest.mark.parametrize("environment, number", [

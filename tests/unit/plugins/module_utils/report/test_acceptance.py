@@ -23,6 +23,14 @@ def floor(measurements, **more):
     return acceptance.describe_acceptance(record)["floors"][0]
 
 
+def test_all_that_was_measured_beside_other_work_is_noisy():
+    record = {"measurements": [measured()], "ranks": [{"host": "n1", "device_facts": {"load": 9.0, "processors": 8}}]}
+    described = acceptance.describe_acceptance(record)
+    assert described["busy"] == [{"host": "n1", "load": 9.0, "processors": 8}]
+    assert described["measurements"][0]["rows"][0]["noisy"] and acceptance.summarise(record)["bandwidth"][0]["noisy"]
+    assert not acceptance.summarise({"measurements": [measured()]})["bandwidth"][0]["noisy"]
+
+
 def test_a_floor_is_held_missed_or_not_measured():
     assert floor([measured(84.5)])["held"] is True
     assert floor([measured(71.9)])["held"] is False
