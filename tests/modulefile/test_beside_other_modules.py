@@ -188,6 +188,16 @@ def test_a_value_that_others_bring_back_without_ours_they_bring_back_beside_ours
     assert alone == beside == {**USER, "TWO": "site's"}
 
 
+def test_what_comes_instead_of_ours_is_not_what_a_push_before_it_had_found(system, say):
+    if system.kind == EM:
+        pytest.skip("Environment Modules load nothing over a module of the same family")
+    ours, other = (Module(name, "1", "python", True, (("setenv", "TWO", value),))
+                   for name, value in (("torchstack", "ours"), ("torchother", "other's")))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "ours"),))
+    found = say([ours, other, pushes], "load torchstack/1", "load extra/1", "load torchother/1", "purge")
+    assert found[-1] == USER
+
+
 def test_an_empty_value_of_the_user_s_keeps_no_other_module_from_unloading(system, say, monkeypatch):
     if not pushes(system):
         pytest.skip("this version has no pushenv")

@@ -117,6 +117,16 @@ local function take_layer(name)
    return nil, #layers == 0
 end
 
+-- What there is without a layer that was at this place: what a later one has set alike, else what is below.
+local function without(layers, at, layer)
+   local instead = layers[at - 1]
+   for i = at, #layers do
+      if layers[i].given == layer.given then instead = layers[i] end
+   end
+   if instead then return instead.given end
+   return is_current(layer) and layer.before
+end
+
 -- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
 local function replace_pushed(name, given, before)
    local found, base64 = pcall(require, "base64")
@@ -134,14 +144,13 @@ end
 local function replace(name, value)
    local now = os.getenv(name)
    if mode() == "unload" and variables() then
-      local layer, last, layers = take_layer(name)
+      local layer, last, layers, at = take_layer(name)
       local given = value or nil
       if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
       if last and (now == given or value and not can_keep(value)) then
          assign(name, is_current(layer) and not (not value and is_unset_since(name)) and layer.before)
       else
-         local next = layers and layers[#layers]
-         replace_pushed(name, given, next and next.given or not next and is_current(layer) and layer.before)
+         replace_pushed(name, given, layers and without(layers, at, layer))
       end
    elseif mode() == "load" and variables() then
       add_layer(name, now, value, now and setters(name) or "")
