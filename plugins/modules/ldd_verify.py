@@ -110,6 +110,19 @@ options:
         description: What it is.
         type: str
         required: true
+  allow_embedded:
+    description: Objects that may hold such a copy, which nobody but themselves uses. An entry that excuses nothing is
+      in RV(unused).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: The O(embedded[].name) of what they hold.
+        type: str
+        required: true
+      object: *paths
+      reason: *reason
   forbid:
     description: Paths, such as stubs, at or below which no library may be found, and which neither LD_LIBRARY_PATH nor
       the RPATH or RUNPATH of an object may name. An entry of LD_LIBRARY_PATH that is empty or not absolute is always a
@@ -294,8 +307,17 @@ allowed:
       reason: the login node has no GPU driver
       objects: [/soft/pytorch/2026-11-20/lib/libtorch_cuda.so]
       objects_total: 4
+own_copies:
+  description: What O(allow_embedded) excused.
+  returned: always, once the paths were walked
+  type: list
+  elements: dict
+  sample:
+    - {object: /soft/pytorch/2026-11-20/base/lib/libxgboost.so, name: NCCL, text: NCCL version 2.16.5+cuda11.8,
+       reason: its wheel has one that it uses alone}
 unused:
-  description: Entries of O(allow_missing) that excused nothing, and of O(providers) whose library nobody needs.
+  description: Entries of O(allow_missing) and O(allow_embedded) that excused nothing, and of O(providers) whose library
+    nobody needs.
   returned: always, once the paths were walked
   type: list
   elements: dict

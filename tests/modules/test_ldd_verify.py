@@ -228,6 +228,19 @@ def test_s02_a_static_hidden_stripped_copy_of_nccl_is_caught_and_the_linked_obje
     assert "USE_SYSTEM_NCCL" in finding["remedy"]
 
 
+def test_a_copy_that_an_object_uses_alone_may_be_there_for_a_reason_and_no_other(verify, built, release):
+    put(built, release, "libtorch_cuda-static.so")
+    mine = {"name": "NCCL", "object": "**/torch/lib/libtorch_cuda.so", "reason": "it is this test's"}
+    result = verify(**rules(release, require=[], allow_embedded=[mine]))
+    assert not result["failed"] and "allow_embedded" not in [one["rule"] for one in result["unused"]]
+    (copy,) = result["own_copies"]
+    assert copy["object"].endswith("/torch/lib/libtorch_cuda.so") and copy["text"].startswith("NCCL version 2.14.3")
+    assert (copy["name"], copy["reason"]) == ("NCCL", "it is this test's")
+    result = verify(**rules(release, require=[], allow_embedded=[dict(mine, object="**/other.so")]))
+    assert result["failed"] and kinds(result) == {"embedded": 1}
+    assert {"rule": "allow_embedded", "name": "NCCL", "reason": "it is this test's"} in result["unused"]
+
+
 def test_s02_an_object_that_should_need_nccl_and_does_not_is_caught(verify, built, release):
     put(built, release, "libtorch_cuda-without.so")
     result = verify(**rules(release))

@@ -39,6 +39,7 @@ class Outcome(NamedTuple):
     scan: Scan
     findings: list[Finding]
     allowed: list[dict[str, Any]]
+    own_copies: list[dict[str, str]]
     unused: list[dict[str, str]]
     not_checked: list[Unchecked]
     providers: dict[str, list[dict[str, Any]]]
@@ -54,8 +55,9 @@ class Outcome(NamedTuple):
         lists: dict[str, list[Any]] = {kind: [one for one in self.findings if one.kind == kind] for kind in KINDS}
         for kind, listed in lists.items():
             result[kind] = [finding.as_result() for finding in listed[:limit]]
-        lists.update(allowed=self.allowed, not_checked=self.not_checked)
+        lists.update(allowed=self.allowed, own_copies=self.own_copies, not_checked=self.not_checked)
         result["allowed"] = self.allowed[:limit]
+        result["own_copies"] = self.own_copies[:limit]
         result["not_checked"] = [{"object": text(item.path), "why": item.why} for item in self.not_checked[:limit]]
         return {**result, **{kind + "_total": len(listed) for kind, listed in lists.items()}}
 
@@ -89,8 +91,8 @@ def verify(
     checks.findings.extend(find_unsealed(rules, scanned.objects, graph, system, scanned.known))
     checks.check_unreadable()
     return Outcome(
-        scanned, sorted(checks.findings, key=Finding.order), checks.allowed, checks.unused, sorted(scanned.not_checked),
-        checks.providers(), graph.needed, round(time.perf_counter() - began, 3),
+        scanned, sorted(checks.findings, key=Finding.order), checks.allowed, checks.own_copies, checks.unused,
+        sorted(scanned.not_checked), checks.providers(), graph.needed, round(time.perf_counter() - began, 3),
     )
 
 

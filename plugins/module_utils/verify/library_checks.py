@@ -34,19 +34,32 @@ class LibraryChecks:
         self.rules, self.paths = graph.rules, graph.paths
         self.findings: list[Finding] = []
         self.allowed: list[dict[str, Any]] = []
+        self.own_copies: list[dict[str, str]] = []
         self.unused: list[dict[str, str]] = []
 
     def find_embedded(self, progress: Callable[[int], None]) -> None:
         """Search every ELF file for copies of what only its provider may hold."""
         copies, failed = search(self.scan.elf_files, self.rules.embedded, self.paths, progress, self.scan.identities)
+        used: set[int] = set()
         for path, rule, offset, found in copies:
             shown = text(found)[:200]
+            own = [one for one in self.rules.allow_embedded
+                   if one.name == rule.name and self.paths.match(one.objects, path)]
+            if own:
+                used.update(map(id, own))
+                self.own_copies.append(
+                    {"object": text(path), "name": rule.name, "text": shown, "reason": own[0].reason})
+                continue
             self.findings.append(Finding(
                 "embedded", text(path), rule.name,
                 "%s holds a copy of %s: %r at byte %d." % (text(path), rule.name, shown, offset),
                 library_findings.embedded_remedy(rule.name, rule.provider),
                 details=(("text", shown), ("offset", offset), ("pattern", rule.pattern), ("provider", rule.provider)),
             ))
+        self.unused += [
+            {"rule": "allow_embedded", "name": rule.name, "reason": rule.reason}
+            for rule in self.rules.allow_embedded if id(rule) not in used
+        ]
         for path, error in failed:
             self.scan.failed(path, error)
 
@@ -105,7 +118,7 @@ class LibraryChecks:
         for (soname, name, reason), needers in sorted(excused.items()):
             objects = {"objects": sorted(needers)[:MAX_NAMED], "objects_total": len(needers)}
             self.allowed.append({"soname": soname, "name": name, "reason": reason, **objects})
-        self.unused = [
+        self.unused += [
             {"rule": kind, "name": rule.name, "reason": rule.reason}
             for kind in ("allow_missing", "providers") for rule in getattr(self.rules, kind) if id(rule) not in used
         ]

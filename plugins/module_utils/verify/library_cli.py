@@ -140,6 +140,10 @@ def render_table(result: dict[str, Any], not_checked: collections.Counter[str], 
     for entry in result["allowed"]:
         facts = (entry["soname"], entry["objects"][0], entry["objects_total"], entry["reason"])
         lines.append("%s may be missing for %s (%d): %s" % facts)
+    lines += [
+        "%s holds a copy of %s, %r, which it may: %s" % (entry["object"], entry["name"], entry["text"], entry["reason"])
+        for entry in result["own_copies"]
+    ]
     lines += ["The %s rule for %s met nothing." % (rule["rule"], rule["name"]) for rule in result["unused"]]
     lines += ["Not checked, %s: %d." % (why, count) for why, count in sorted(not_checked.items())]
     if result["unopened"]:

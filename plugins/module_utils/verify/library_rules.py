@@ -62,6 +62,15 @@ class Embedded(NamedTuple):
     providers: re.Pattern[str]
 
 
+class OwnCopy(NamedTuple):
+    """Describe objects that may hold a copy of what :class:`Embedded` names, for themselves alone."""
+
+    name: str
+    object: str
+    reason: str
+    objects: re.Pattern[str]
+
+
 class Forbidden(NamedTuple):
     """Describe a directory, or file, that nothing may come from."""
 
@@ -95,6 +104,7 @@ class Rules(NamedTuple):
     providers: tuple[Provider, ...]
     require: tuple[Requirement, ...]
     embedded: tuple[Embedded, ...]
+    allow_embedded: tuple[OwnCopy, ...]
     forbid: tuple[Forbidden, ...]
     plugins: tuple[Dlopen, ...]
     sealed: tuple[Sealed, ...]
@@ -114,6 +124,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "providers": ("name", "path", "reason"),
     "require": ("object", "needs", "reason"),
     "embedded": ("pattern", "provider", "name"),
+    "allow_embedded": ("name", "object", "reason"),
     "forbid": ("path", "reason"),
     "plugins": ("caller", "name"),
     "sealed": ("name", "reason"),
@@ -154,6 +165,12 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
     for path in [*_texts(given, "preloaded"), *([program] if program else [])]:
         if not isinstance(path, str) or not path.startswith("/"):
             raise _wrong("%r under preloaded or program is not an absolute path." % (path,), "Write it absolute.")
+    searched = {rule["name"] for rule in entries["embedded"]}
+    for rule in entries["allow_embedded"]:
+        if rule["name"] not in searched:
+            raise _wrong(
+                "allow_embedded has %r, which nothing under embedded is called." % rule["name"],
+                "Take one of: %s." % (", ".join(sorted(searched)) or "none, as nothing is there"))
     return Rules(
         library_path=str(environment.get("LD_LIBRARY_PATH") or ""),
         allow_missing=tuple(
@@ -174,6 +191,10 @@ def parse_rules(given: Mapping[str, Any]) -> Rules:
             for rule in entries["require"]
         ),
         embedded=tuple(_embedded(rule) for rule in entries["embedded"]),
+        allow_embedded=tuple(
+            OwnCopy(**rule, objects=rule_path_glob("allow_embedded", rule["object"]))
+            for rule in entries["allow_embedded"]
+        ),
         forbid=tuple(
             Forbidden(**rule, paths=rule_path_glob("forbid", rule["path"], below=True)) for rule in entries["forbid"]
         ),

@@ -95,6 +95,7 @@ def test_the_table_shows_findings_providers_and_what_was_left_out():
         missing=[finding("missing", 1, searched=("RUNPATH: /r (no such file)",)).as_result()], missing_total=3,
         objects=1, files=9, unopened=6, seconds=0.25,
         unused=[{"rule": "allow_missing", "name": "libq.so", "reason": "x"}],
+        own_copies=[{"object": "/r/x.so", "name": "NCCL", "text": "NCCL version 2", "reason": "its own"}],
         allowed=[{"soname": "libc.so", "objects": ["/r/1.so"], "objects_total": 2, "reason": "driver"}],
         providers={
             "libshort.so": [{"path": "/r/libshort.so", "rule": "RUNPATH", "needed_by": 12}],
@@ -115,6 +116,7 @@ def test_the_table_shows_findings_providers_and_what_was_left_out():
         "libmuchlonger.so.1  /r/x            RPATH (without LD_LIBRARY_PATH)  3",
         "",
         "libc.so may be missing for /r/1.so (2): driver",
+        "/r/x.so holds a copy of NCCL, 'NCCL version 2', which it may: its own",
         "The allow_missing rule for libq.so met nothing.",
         "Not checked, statically linked: 2.",
         "Not opened, for their names: 6.",
