@@ -10,9 +10,9 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
+from support.command_environment import link_command
 
 TOP = pathlib.Path(__file__).parents[2]
 SITES = sorted(path.parent.name for path in TOP.glob("inventories/*/hosts.yml"))
@@ -21,14 +21,7 @@ SITES = sorted(path.parent.name for path in TOP.glob("inventories/*/hosts.yml"))
 @pytest.fixture()
 def link(tmp_path):
     """An environment whose Python is this one, with the command as make env links it."""
-    (tmp_path / "bin").mkdir()
-    # Python looks for these beside the link by which it was called, before it follows that.
-    for name in ("lib", "pyvenv.cfg"):
-        os.symlink(pathlib.Path(sys.prefix) / name, tmp_path / name)
-    for name in ("python", "ansible-playbook", "ansible"):
-        os.symlink(pathlib.Path(sys.executable).parent / name, tmp_path / "bin" / name)
-    os.symlink(TOP / "bin" / "torchstack", tmp_path / "bin" / "torchstack")
-    return tmp_path / "bin" / "torchstack"
+    return link_command(tmp_path)
 
 
 def run(*words, **environment):

@@ -12,10 +12,10 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import time
 
 import pytest
+from support.command_environment import link_command
 
 TOP = pathlib.Path(__file__).parents[2]
 CONTROL = re.compile(
@@ -88,12 +88,7 @@ def shell(request, tmp_path):
     """A shell that completes torchstack, which is on its PATH as make env puts it there."""
     if not shutil.which(request.param):
         pytest.skip("there is no %s" % request.param)
-    (tmp_path / "bin").mkdir()
-    for name in ("lib", "pyvenv.cfg"):
-        os.symlink(pathlib.Path(sys.prefix) / name, tmp_path / name)
-    for name in ("python", "ansible-playbook", "ansible"):
-        os.symlink(pathlib.Path(sys.executable).parent / name, tmp_path / "bin" / name)
-    os.symlink(TOP / "bin" / "torchstack", tmp_path / "bin" / "torchstack")
+    link_command(tmp_path)
     made = Shell(request.param, tmp_path, "%s:%s" % (tmp_path / "bin", os.environ["PATH"]))
     try:
         made.line(made.setting)
