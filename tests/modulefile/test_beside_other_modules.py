@@ -2,7 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project's modules among others: whatever is loaded, swapped and unloaded, what is there is what is loaded.
 
-TORCHSTACK_MODULE_SEQUENCES says how many random sequences there are for each module system.
+TORCHSTACK_MODULE_SEQUENCES says how many random sequences there are for each module system, and TORCHSTACK_MODULE_SEED
+which world is the first one; 20 sequences are in one world. Many of them are run in parts, by as many processes as the
+machine has cores, with -k in one module system: 100 of Lmod 8.7, from world 500 on, are
+
+    TORCHSTACK_MODULE_SEED=500 TORCHSTACK_MODULE_SEQUENCES=100 pytest -k "any_commands and lmod-8.7" THIS_FILE
+
+That needs pytest, ansible-core and the module system, which TORCHSTACK_LMOD or TORCHSTACK_MODULECMD may name.
 """
 
 from __future__ import annotations
