@@ -2,7 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project's modules among others: whatever is loaded, swapped and unloaded, what is there is what is loaded.
 
-TORCHSTACK_MODULE_SEQUENCES says how many random sequences there are for each module system.
+TORCHSTACK_MODULE_SEQUENCES says how many random sequences there are for each module system, and TORCHSTACK_MODULE_SEED
+which world is the first one; 20 sequences are in one world. Many of them are run in parts, by as many processes as the
+machine has cores, with -k in one module system: 100 of Lmod 8.7, from world 500 on, are
+
+    TORCHSTACK_MODULE_SEED=500 TORCHSTACK_MODULE_SEQUENCES=100 pytest -k "any_commands and lmod-8.7" THIS_FILE
+
+That needs pytest, ansible-core and the module system, which TORCHSTACK_LMOD or TORCHSTACK_MODULECMD may name.
 """
 
 from __future__ import annotations
@@ -229,3 +235,27 @@ def test_what_another_module_has_pushed_away_of_ours_does_not_come_back_when_our
     assert "ours" not in (found[3].get("THREE"), found[3].get("TWO"))
     if system.kind == LMOD:
         assert found[3] == USER
+
+
+def test_a_module_that_a_restore_has_taken_away_leaves_the_next_one_nothing_to_stumble_over(
+        system, say, tmp_path, monkeypatch):
+    monkeypatch.setitem(USER, "HOME", str(tmp_path))
+    conda = CONDA._replace(actions=(("unsetenv", "ONE", ""),))
+    ours = TORCHSTACK._replace(actions=(("setenv", "ONE", "ours"),))
+    found = say([conda, ours], "load conda/1", "save mine", "swap conda/1 torchstack/1", "restore mine",
+                "swap conda/1 torchstack/1", "unload torchstack/1")
+    assert found[4]["ONE"] == "ours"
+    assert found[5] == USER
+
+
+@pytest.mark.parametrize("gone", [TORCHSTACK, TORCHOTHER], ids=["itself", "another one"])
+def test_what_a_module_has_kept_that_is_gone_without_its_unload_is_of_no_use_to_a_later_one(
+        system, say, tmp_path, monkeypatch, gone):
+    real, _control = write_world(tmp_path, [gone], system, True)
+    former = {**USER, "LD_LIBRARY_PATH": "/soft/cuda/lib64:/u/lib", "MODULEPATH": real}
+    left = ask(system, former, ("load", gone.full_name), 60, shell=False).environment
+    before = dict(USER)
+    for name in [name for name in left if name.startswith("__TORCHSTACK")]:
+        monkeypatch.setitem(USER, name, left[name])
+    found = say([TORCHSTACK], "load torchstack/1", "unload torchstack/1")
+    assert found == [LOADED, before]

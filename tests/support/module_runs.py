@@ -13,8 +13,20 @@ import shutil
 from typing import Container, Mapping, NamedTuple, Sequence
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.lua import KEPT
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
-from support.module_worlds import PATHS, PLACE, USERS, VARIABLES, Module, differences, entries, expected, living
+from support.module_worlds import (
+    PATHS,
+    PLACE,
+    USERS,
+    VARIABLES,
+    Module,
+    differences,
+    entries,
+    expected,
+    living,
+    mark_of,
+)
 
 COLLECTION = "mine"
 
@@ -161,6 +173,16 @@ def left_by_others(
     return {name: {state.environment.get(name)} if others else set() for name in VARIABLES}
 
 
+def left_behind(real: Mapping, modules: Sequence[Module], control: Control) -> list[str]:
+    """Return the project's bookkeeping that is there with no module loaded, but for what a plain module leaves as well.
+
+    That is of a module that the module system takes away without what its unload changes.
+    """
+    left = {name: value.partition(":")[0].partition(",")[0] for name, value in real.items() if name.startswith(KEPT)}
+    gone = {module.name for module in modules if left and mark_of(module) in control.environment()}
+    return ["%s is left" % name for name, owner in left.items() if owner not in gone]
+
+
 def play(runs: Runs, modules, directories, source: random.Random, length: int) -> list[str]:
     """Run one random sequence in a world; return what is wrong after the first command that leaves something wrong."""
     start = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **PLACE, **source.choice(USERS)}
@@ -200,7 +222,7 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
         if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(control.environment())))
         if not now:
-            found += ["%s is left" % name for name in real if name.startswith("__TORCHSTACK")]
+            found += left_behind(real, modules, control)
         if found:
             return ["user %s: %s" % (start, "; ".join(map(" ".join, said))), "loaded: %s" % now, *found]
     return []

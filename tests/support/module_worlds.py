@@ -96,9 +96,16 @@ def _by_variable(entry: str) -> str:
     return entry
 
 
+def mark_of(module: Module) -> str:
+    """Return the variable that the control's plain module of one of the project's sets, and nothing else."""
+    return "MARK_OF_%s_%s" % (module.name, module.version)
+
+
 def plain_text(module: Module, kind: str) -> str:
     """Return a module as people write it by hand. Of several entries, the first one is to be found first."""
     actions = [action for action in module.actions if action[0] != "prepend"]
+    if module.ours:
+        actions.append(("setenv", mark_of(module), "1"))
     actions += [action for action in reversed(module.actions) if action[0] == "prepend"]
     if kind == module_system.LMOD:
         words = {"prepend": "prepend_path", "append": "append_path"}

@@ -88,8 +88,13 @@ local function is_unset_since(name)
    return modules_with("unsetenv%W+" .. name .. "%f[^%w_]", "", myModuleFullName()) ~= ""
 end
 
+-- Add this module's layer, and drop those that nobody takes away any more: of a module that is gone without its unload,
+-- as where the restore of Lmod 8.6 leaves what the unload of a module has changed.
 local function add_layer(name, before, given, from)
-   local layers = layers_of(name)
+   local layers = {}
+   for _, layer in ipairs(layers_of(name)) do
+      if layer.who ~= ME and isloaded(layer.who) then layers[#layers + 1] = layer end
+   end
    layers[#layers + 1] = {
       who = ME, from = from, before = can_keep(before) and before, given = can_keep(given) and given}
    keep(name, layers)

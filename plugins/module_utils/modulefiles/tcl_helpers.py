@@ -175,9 +175,17 @@ proc is_unset_since {name} {
    return 0
 }
 
+# Add this module's layer, and drop those that nobody takes away any more: of a module that is gone without its unload.
 proc add_layer {name before given from} {
    global me
-   keep $name [concat [layers_of $name] [list [list $me $from [kept_of $before] [kept_of $given]]]]
+   set layers {}
+   foreach layer [layers_of $name] {
+      set who [lindex $layer 0]
+      if {$who ne $me && [is-loaded $who]} {
+         lappend layers $layer
+      }
+   }
+   keep $name [concat $layers [list [list $me $from [kept_of $before] [kept_of $given]]]]
 }
 
 # Whether what was there before is the user's, or of modules that are still loaded.
