@@ -74,6 +74,12 @@ def uses(root, release="r1"):
     return release_in_use.find_processes({"root": str(root), "release": release, "leases": True})
 
 
+def put_aside(root):
+    """What the playbook does first: its users are told, and it is moved away."""
+    published_release.change(root, "r1", "gone", notice="It is gone.")
+    return retire(root, state="aside")
+
+
 def refused(root, release="r1", **more):
     """Every reason that it gives; nothing is changed by that."""
     before = sorted((str(path), path.lstat().st_mtime_ns) for path in root.rglob("*"))
@@ -170,12 +176,22 @@ def test_all_reasons_are_given_at_once(root, mapping):
 
 def test_what_was_put_aside_is_found_there(root, mapping):
     mapping(root / "r1" / "libx.so")
-    assert retire(root, state="aside")["changed"]
+    assert put_aside(root)["changed"]
     found = uses(root)
     assert found["path"] == str(root / ".torchstack" / "r1" / "removing") and found["process_count"] == 1
     back = retire(root, state="deleting", uses=[found])
     assert back["put_back"] and "1 process uses it" in back["problems"][0]
     assert uses(root)["path"] == str(root / "r1")
+
+
+def test_what_is_published_after_it_was_judged_is_not_put_aside(root):
+    published_release.stage(root, "r3")
+    assert not retire(root, "r3", to="removed")["seen"]
+    published_release.change(root, "r3")
+    with pytest.raises(StackError) as caught:
+        retire(root, "r3", state="aside")
+    assert "was published meanwhile, and loads in Environment Modules and Lmod" in str(caught.value)
+    assert (root / "r3").exists() and not (root / ".torchstack" / "r3" / "retired.json").exists()
 
 
 def test_check_mode_of_a_removal_is_its_plan_and_changes_nothing(root):
@@ -195,7 +211,7 @@ def test_an_image_that_another_release_uses_stays(root):
         for name in users:
             with open(str(root / name / ".torchstack" / "release.yml"), "a", encoding="utf-8") as stream:
                 stream.write("# sha256: %s...\n" % image)
-    aside = retire(root, state="aside")
+    aside = put_aside(root)
     assert [os.path.basename(tree) for tree in aside["trees"]] == ["removing", "removing-image-0123456789ab"]
     assert aside["planned"]["names"] == 4 + 2
     assert sorted(os.listdir(str(root / "images"))) == ["aaaaaaaaaaaa", "ba9876543210"]
@@ -215,7 +231,7 @@ def test_an_image_of_a_release_that_is_aside_stays_as_that_may_be_put_back(root)
 
 
 def test_what_is_left_is_not_recorded_as_removed(root):
-    retire(root, state="aside")
+    put_aside(root)
     retire(root, state="deleting")
     with pytest.raises(StackError) as caught:
         retire(root, state="removed")

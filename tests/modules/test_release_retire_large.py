@@ -84,6 +84,7 @@ def test_s10_the_removal_of_45000_files_goes_on_after_a_kill(root, run_module):
         assert not result.failed, result.console
         return result
 
+    published_release.change(root, "r1", "gone", notice="It is gone.")
     known = retire("aside")
     retire("deleting")
     begun = remove(1500, wait=False)
