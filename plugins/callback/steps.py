@@ -86,6 +86,18 @@ def without_role(name: str) -> str:
     return "%s: %s" % (role.rpartition(".")[2], own) if mark else name
 
 
+def rescued(task: Any) -> bool:
+    """Tell whether a task stands in a block, or below one, whose ``rescue`` goes on after its failure."""
+    child, parent = task, task._parent
+    while parent is not None:
+        if getattr(parent, "rescue", None):
+            caught = {one._uuid for one in [*parent.rescue, *parent.always]}
+            if child._uuid not in caught:
+                return True
+        child, parent = parent, parent._parent
+    return False
+
+
 class CallbackModule(Default):
     """Prints little; with -v all that Ansible's own does."""
 
@@ -96,6 +108,7 @@ class CallbackModule(Default):
     def __init__(self) -> None:
         super().__init__()
         self.failed: str = ""
+        """the first line of what has ended the run first: what comes after may only follow from that"""
         self.since_failure = 0
         self.changed = False
 
@@ -193,7 +206,7 @@ class CallbackModule(Default):
             self.say(self._dump_results({key: value for key, value in found.items() if not key.startswith("_")}))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Print the message, and keep its first line for the end."""
+        """Print the message."""
         if not self.brief:
             super().v2_runner_on_failed(result, ignore_errors)
             return
@@ -218,15 +231,16 @@ class CallbackModule(Default):
         if not self.brief:
             super().v2_runner_on_unreachable(result)
         else:
-            self.fail("%s cannot be reached" % result._host.get_name(), result, self.found(result))
+            self.fail("%s cannot be reached" % result._host.get_name(), result, self.found(result), False)
 
-    def fail(self, what: str, result: Any, found: dict[str, Any]) -> None:
-        """Print a failure."""
+    def fail(self, what: str, result: Any, found: dict[str, Any], may_go_on: bool = True) -> None:
+        """Print a failure, and keep the first one that nothing goes on after."""
         lines = sentence_of(found)
         self.say("%s: %s" % (what, without_role(result._task.get_name().strip())), C.COLOR_ERROR)
         for line in lines:
             self.say("  " + line, C.COLOR_ERROR)
-        self.failed, self.since_failure = lines[0], 0
+        if not self.failed and not (may_go_on and rescued(result._task)):
+            self.failed, self.since_failure = lines[0], 0
 
     def v2_on_file_diff(self, result: Any) -> None:
         """Print differences, where they are asked for, below the name of their task."""

@@ -86,6 +86,16 @@ def test_whatever_follows_a_failure_the_cause_stands_in_the_last_ten_lines(playe
     assert lines[-1] == "The cause, as above: There is no compiler." and len(lines) <= 40
 
 
+def test_what_fails_after_the_cause_or_is_rescued_is_not_taken_for_it(played):
+    last = [{"name": "Say", "ansible.builtin.debug": {"msg": ["line %d" % one for one in range(6)]}},
+            {"name": "Report", "ansible.builtin.fail": {"msg": ["No report."] * 6}}]
+    tasks = [{"block": [{"name": "Try", "ansible.builtin.fail": {"msg": "Of no importance."}}],
+              "rescue": [{"name": "Go on", "ansible.builtin.debug": {"msg": "on"}}]},
+             {"block": [{"name": "Build", "ansible.builtin.fail": {"msg": "The disk is full."}}], "always": last}]
+    code, lines = played(tasks)
+    assert code == 2 and lines[-1] == "The cause, as above: The disk is full.", lines
+
+
 def test_a_program_that_failed_is_told_by_what_it_said_last(played):
     code, lines = played([command("sh -c 'seq 20 >&2; echo why >&2; exit 1'")])
     assert code == 2 and lines[1] == "Failed: Run it" and "non-zero return code" in lines[2]
