@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps that are jobs of PBS or Flux, as torchstack status and the view show them: job, place in the queue, node.
 
-PBS answers as tests/pbs/world.py says, Flux as a real one did (tests/flux/records); the records of steps are the product's.
+PBS answers as tests/pbs/world.py says, Flux as a real one did (tests/flux/records); the records are the product's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def a_root(tmp_path):
 
 
 def shown(root):
-    """What is known of the step that was begun, what status says of it, and the view's line of it with what is below."""
+    """What is known of the step that was begun, what status says of it, and its line in the view with what is below."""
     found = progress.look(releases.read(str(root), RELEASE))
     (running,) = found["running"]
     drawn = view.lines(found, time.time(), 200, 50)
