@@ -42,7 +42,7 @@ from typing import Any
 
 from ansible import context
 from ansible.plugins.callback import CallbackBase
-from ansible_collections.hpcml.torchstack.plugins.callback.steps import SAYS, sentence_of, without_role
+from ansible_collections.hpcml.torchstack.plugins.callback.steps import SAYS, rescued, sentence_of, without_role
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.files import write_atomic
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import kept, text, texts
 
@@ -69,18 +69,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
 
 UNREACHABLE = "connection"
 """The part of a failure whose host does not answer."""
-
-
-def rescued(task: Any) -> bool:
-    """Tell whether a task stands in a block, or below one, whose ``rescue`` goes on after its failure."""
-    child, parent = task, task._parent
-    while parent is not None:
-        if getattr(parent, "rescue", None):
-            caught = {one._uuid for one in [*parent.rescue, *parent.always]}
-            if child._uuid not in caught:
-                return True
-        child, parent = parent, parent._parent
-    return False
 
 
 def of_items(result: Any, found: dict[str, Any]) -> bool:

@@ -17,6 +17,7 @@ description:
     and what M(ansible.builtin.debug) says. Tasks that have nothing to do print nothing, and no task has a heading.
   - A summary is told without its details where nothing was changed.
   - A failure is told by its message, without the rest of the result, and once more in one line at the end.
+  - After Ctrl-C while a step is built it says that the step goes on.
   - In check mode it leaves out what each task would do, as the plan at the end says it. C(--diff) shows that, too.
   - With C(-v) it prints what P(ansible.builtin.default#callback) prints.
 extends_documentation_fragment:
@@ -34,6 +35,7 @@ options:
       - name: TORCHSTACK_NAMES_WORDS
 """
 
+import atexit
 from typing import Any
 
 from ansible import constants as C
@@ -51,6 +53,11 @@ MOST_PRINTED = 5
 
 DETAILS = "__summary_has_details"
 """A variable of a task whose message has indented lines, which are left out where nothing was changed."""
+
+STEP = "hpcml.torchstack.build_step"
+ENDED_EARLY = """Ended at: %s. A step that has begun goes on by itself, and the same command goes on from there.
+Watch it: torchstack status -f, and torchstack logs -f. Stop it: docs/how-to/recover-a-stopped-rollout.md."""
+"""Of a run that ends before its end, by Ctrl-C; of its own, torchstack says more."""
 
 REPEATED_AFTER = 5
 """Lines after a failure from which on its cause is told again at the end."""
@@ -86,6 +93,18 @@ def without_role(name: str) -> str:
     return "%s: %s" % (role.rpartition(".")[2], own) if mark else name
 
 
+def rescued(task: Any) -> bool:
+    """Tell whether a task stands in a block, or below one, whose ``rescue`` goes on after its failure."""
+    child, parent = task, task._parent
+    while parent is not None:
+        if getattr(parent, "rescue", None):
+            caught = {one._uuid for one in [*parent.rescue, *parent.always]}
+            if child._uuid not in caught:
+                return True
+        child, parent = parent, parent._parent
+    return False
+
+
 class CallbackModule(Default):
     """Prints little; with -v all that Ansible's own does."""
 
@@ -96,8 +115,11 @@ class CallbackModule(Default):
     def __init__(self) -> None:
         super().__init__()
         self.failed: str = ""
+        """the first line of what has ended the run first: what comes after may only follow from that"""
         self.since_failure = 0
         self.changed = False
+        self.step = ""
+        """the task of the step that is built now"""
 
     @property
     def brief(self) -> bool:
@@ -123,6 +145,15 @@ class CallbackModule(Default):
         """See :class:`ansible.plugins.callback.CallbackBase`, as for all below."""
         if not self.brief:
             super().v2_playbook_on_start(playbook)
+        elif not self.get_option("names_words"):
+            # Ansible calls nothing after Ctrl-C. Its workers, which are forks, leave without this.
+            atexit.register(self.end_early)
+
+    def end_early(self) -> None:
+        """Say what goes on where the run ends while a step is built."""
+        if self.step and not context.CLIARGS.get("check"):
+            for line in (ENDED_EARLY % self.step).splitlines():
+                self.say(line)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Print its name."""
@@ -135,6 +166,7 @@ class CallbackModule(Default):
             self.say("%s%s" % (name, " (check mode: nothing is changed)" if context.CLIARGS.get("check") else ""))
 
     def _task_start(self, task: Any, prefix: str | None = None) -> None:
+        self.step = without_role(task.get_name().strip()) if task.action == STEP else ""
         if not self.brief:
             super()._task_start(task, prefix)
 
@@ -193,7 +225,7 @@ class CallbackModule(Default):
             self.say(self._dump_results({key: value for key, value in found.items() if not key.startswith("_")}))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Print the message, and keep its first line for the end."""
+        """Print the message."""
         if not self.brief:
             super().v2_runner_on_failed(result, ignore_errors)
             return
@@ -218,15 +250,16 @@ class CallbackModule(Default):
         if not self.brief:
             super().v2_runner_on_unreachable(result)
         else:
-            self.fail("%s cannot be reached" % result._host.get_name(), result, self.found(result))
+            self.fail("%s cannot be reached" % result._host.get_name(), result, self.found(result), False)
 
-    def fail(self, what: str, result: Any, found: dict[str, Any]) -> None:
-        """Print a failure."""
+    def fail(self, what: str, result: Any, found: dict[str, Any], may_go_on: bool = True) -> None:
+        """Print a failure, and keep the first one that nothing goes on after."""
         lines = sentence_of(found)
         self.say("%s: %s" % (what, without_role(result._task.get_name().strip())), C.COLOR_ERROR)
         for line in lines:
             self.say("  " + line, C.COLOR_ERROR)
-        self.failed, self.since_failure = lines[0], 0
+        if not self.failed and not (may_go_on and rescued(result._task)):
+            self.failed, self.since_failure = lines[0], 0
 
     def v2_on_file_diff(self, result: Any) -> None:
         """Print differences, where they are asked for, below the name of their task."""
@@ -242,6 +275,7 @@ class CallbackModule(Default):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print the counts in a line for each host, and last why it failed, unless that stands just above."""
+        self.step = ""
         if not self.brief:
             super().v2_playbook_on_stats(stats)
             return

@@ -295,12 +295,21 @@ def read_plan(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | No
     return facts, make_plan(facts, desired)
 
 
+def is_shown(desired: Desired, actions: list[Action]) -> bool:
+    """Tell whether a release is shown to users, or an operator asks for what they see already."""
+    if any(action.action == SHOW or desired.state == "published" for action in actions):
+        return True
+    # A rollout that has nothing to do does without the look, which takes minutes on a slow file system.
+    asked = desired.state == "published" and (desired.visible or desired.default)
+    return asked and not actions and not desired.first_only
+
+
 def publish(module: AnsibleModule) -> dict:
     """Plan from what is on disk, and do it."""
     params = module.params
     desired = desired_of(params)
     found = read_plan(params, desired)
-    if found and any(action.action == SHOW or desired.state == "published" for action in found[1]):
+    if found and is_shown(desired, found[1]):
         # Before the lock: it looks at every file, and a frozen release does not change meanwhile.
         require_proof(found[0], params["allowed_signers"] or "")
     if found and found[1] and not module.check_mode:

@@ -316,6 +316,17 @@ def test_a_changed_release_is_not_shown_to_testers_or_in_a_plan_either(run_modul
     assert not (world.root / "modulefiles").exists()
 
 
+def test_who_asks_for_what_users_see_already_is_told_of_a_change_and_a_rollout_does_not_look(run_module, world):
+    assert publish(run_module, world).changed
+    assert not publish(run_module, world).failed
+    change_a_file(world)
+    for more in ({}, {"default": False}):
+        refused = publish(run_module, world, **more)
+        assert refused.failed and "(1 content), first base/lib/" in refused["msg"]
+    again = publish(run_module, world, first_only=True)
+    assert not again.failed and not again.changed
+
+
 def test_a_rollback_to_a_release_on_its_way_out_says_so(run_module, world):
     assert publish(run_module, world).changed
     published_release.stage(world.root, "2026-12-01")

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 
 import pytest
+from support.polling import eventually
 
 CALLBACK = {"ANSIBLE_STDOUT_CALLBACK": "hpcml.torchstack.steps"}
 RECAP = "localhost : ok=%d changed=%d unreachable=0 failed=%d"
@@ -86,6 +89,16 @@ def test_whatever_follows_a_failure_the_cause_stands_in_the_last_ten_lines(playe
     assert lines[-1] == "The cause, as above: There is no compiler." and len(lines) <= 40
 
 
+def test_what_fails_after_the_cause_or_is_rescued_is_not_taken_for_it(played):
+    last = [{"name": "Say", "ansible.builtin.debug": {"msg": ["line %d" % one for one in range(6)]}},
+            {"name": "Report", "ansible.builtin.fail": {"msg": ["No report."] * 6}}]
+    tasks = [{"block": [{"name": "Try", "ansible.builtin.fail": {"msg": "Of no importance."}}],
+              "rescue": [{"name": "Go on", "ansible.builtin.debug": {"msg": "on"}}]},
+             {"block": [{"name": "Build", "ansible.builtin.fail": {"msg": "The disk is full."}}], "always": last}]
+    code, lines = played(tasks)
+    assert code == 2 and lines[-1] == "The cause, as above: The disk is full.", lines
+
+
 def test_a_program_that_failed_is_told_by_what_it_said_last(played):
     code, lines = played([command("sh -c 'seq 20 >&2; echo why >&2; exit 1'")])
     assert code == 2 and lines[1] == "Failed: Run it" and "non-zero return code" in lines[2]
@@ -113,6 +126,23 @@ def test_a_warning_is_shown(played, tmp_path):
     _code, old = played(tasks, callback=False)
     warned = [line for line in old if line.startswith("[WARNING]")]
     assert [line for line in lines if line.startswith("[WARNING]")] == warned
+
+
+def test_after_ctrl_c_it_says_at_which_step_and_that_it_goes_on(ansible_environment, tmp_path):
+    gate, log = tmp_path / "gate", tmp_path / "steps" / "toy" / "log"
+    path = tmp_path / "play.yml"
+    path.write_text(json.dumps([{"name": "Toy", "hosts": "localhost", "gather_facts": False, "tasks": [
+        step(tmp_path, "until test -e '%s'; do sleep 0.1; done" % gate)]}]))
+    playing = subprocess.Popen(
+        ["ansible-playbook", str(path)], env={**ansible_environment, **CALLBACK}, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    eventually(lambda: log.exists() and "==== attempt" in log.read_text(), "the step")
+    os.killpg(playing.pid, signal.SIGINT)
+    lines = playing.communicate()[0].splitlines()
+    gate.touch()
+    assert playing.returncode == 99 and lines[-2].startswith("Ended at: Build it. A step that has begun goes on"), lines
+    assert lines[-1].startswith("Watch it: torchstack status -f") and len(lines) < 12, lines
+    eventually((log.parent / "stamp.json").exists, "the step that goes on")
 
 
 def test_with_v_it_prints_what_ansible_prints(played):

@@ -21,7 +21,7 @@ RELEASE = "2026-11-20"
 def rollout_of_one_step(ansible_environment, tmp_path):
     """Run the tasks of a rollout with one step in place of its roles; the process, and the place of the records."""
     records = tmp_path / ".torchstack" / RELEASE
-    records.mkdir(parents=True)
+    records.mkdir(parents=True, exist_ok=True)
 
     def run(script, *words):
         (rollout,) = sites.load(TOP / "playbooks" / "rollout.yml")
@@ -58,6 +58,17 @@ def test_it_has_failed_and_its_report_says_why(roll_out):
     told = json.loads((records.parents[1] / "told").read_text())
     assert (told["site"], told["events"]) == ("mysite", ["failed"])
     assert told["verdict"]["problems"][0]["lines"][0]["text"] == line
+
+
+@pytest.mark.parametrize("script", ["echo 'ERROR: the disk is full'; exit 4", "true"])
+def test_where_no_report_can_be_written_the_lock_goes_back_and_the_site_is_told(script, roll_out, tmp_path):
+    # As on a disk that is full: what is in the place of the report cannot be replaced.
+    (tmp_path / ".torchstack" / RELEASE / "report.json" / "x").mkdir(parents=True)
+    done, records = roll_out(script)
+    assert done.returncode == 2 and "report.json cannot be written" in done.stdout, done.stdout
+    assert not (records / "lock.json").exists() and "report.html" not in done.stdout
+    told = json.loads((tmp_path / "told").read_text())["events"] if (tmp_path / "told").exists() else []
+    assert told == (["failed"] if "exit" in script else [])
 
 
 def test_one_that_has_not_failed_says_nothing_of_that_and_has_a_page_for_users(roll_out):

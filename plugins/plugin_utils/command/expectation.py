@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
@@ -22,6 +23,9 @@ from .releases import Release
 
 BELOW_ALL = ("base", "toolchain", "cuda", "mpi")
 """Keys of a release file that the inputs of any step may have."""
+
+_BESIDE = re.compile("-(fetch|source|wheel)$")
+"""How the name of a step ends that fetches or compiles for the one of the name before."""
 
 
 class Expected(NamedTuple):
@@ -72,20 +76,12 @@ def _stamp(release: Release, step: str) -> Stamp | None:
 def _asked(definition: Mapping[str, Any], step: str) -> list[Any]:
     """Return what a release file asks for that the inputs of a step may have."""
     own: list[Any] = [definition.get(key) for key in BELOW_ALL]
-    for row in components.COMPONENTS:
-        if _is_of(step, row.steps):
-            own.append(definition.get(row.key))
-    for entry in bundles.entries(definition, "packages"):
-        if _is_of(step, ("package-" + packages.canonical(entry["name"]),)):
-            own.append(entry)
-    for entry in bundles.entries(definition):
-        if _is_of(step, (bundles.STEP + entry["name"],)):
-            own.append(entry)
-    return own
-
-
-def _is_of(step: str, names: tuple[str, ...]) -> bool:
-    return any(step == name or step.startswith(name + "-") for name in names)
+    exact = of_components(definition) | {name for row in components.COMPONENTS for name in row.steps}
+    name = step if step in exact else _BESIDE.sub("", step)
+    own += [definition.get(row.key) for row in components.COMPONENTS if name in row.steps]
+    own += [entry for entry in bundles.entries(definition, "packages")
+            if name == "package-" + packages.canonical(entry["name"])]
+    return own + [entry for entry in bundles.entries(definition) if name == bundles.STEP + entry["name"]]
 
 
 def taken_over(release: Release, known: Expected) -> set[str]:

@@ -27,6 +27,8 @@ from .expectation import Expected
 from .releases import Release
 
 ENDED = ("done", "cached")
+QUEUED = ("queued", "unsubmitted", "requeue")
+"""States of a job that waits."""
 MOST_LINES = 8
 """Of a log that say why a step failed."""
 QUOTED = re.compile(r" *\d* +\| ")
@@ -182,9 +184,12 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 def _of_running(one: Mapping[str, Any], heading: str) -> list[str]:
     mark = mapping(one["progress"])
-    parts = ["%s: %s, %s" % (heading, one["name"], one["state"])]
+    # Of a process on another host only its signs of life are known, and it gives them.
+    state = "running" if one["state"] == "elsewhere" else one["state"]
+    parts = ["%s: %s, %s" % (heading, one["name"], state)]
     parts += ["job %s" % one["job_id"]] if one["job_id"] else []
-    parts += ["on %s" % one["host"]] if one["host"] else []
+    # Until a job has begun, its host is the one that it was submitted from.
+    parts += ["on %s" % one["host"]] if one["host"] and state not in QUEUED else []
     parts += ["%d %%" % mark["percent"]] if "percent" in mark else []
     parts += ["for %s%s" % (
         formatting.duration(one["seconds"]),

@@ -70,9 +70,10 @@ def _begun(one: Mapping[str, Any], passed: float, here: object) -> Row:
         said.append("of " + _about(one["expected"]))
     if one["job_id"]:
         said.append("in job %s" % one["job_id"])
-    if one["host"] and one["host"] != here:
-        said.append("on %s" % one["host"])
     word = LIVE.get(one["state"], "lost")
+    # Until a job has begun, its host is the one that it was submitted from.
+    if one["host"] and one["host"] != here and word != "waits":
+        said.append("on %s" % one["host"])
     if word == "lost":
         said.append("(%s)" % one["state"])
     percent = number(mapping(one["progress"]).get("percent"))

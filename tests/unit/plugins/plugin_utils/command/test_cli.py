@@ -72,6 +72,40 @@ def test_a_dry_run_of_a_program_prints_its_line_and_runs_nothing(words, line, re
     assert said(capsys, "--dry-run", *words.split()) == (0, wanted)
 
 
+@pytest.fixture()
+def two_releases(repository, root, monkeypatch):
+    """The root of the site, where there are two releases; nothing may be run."""
+    for name in ("2026-11-20", "2026-11-21"):
+        root.release(name)
+    monkeypatch.setattr(playbook, "ask", lambda *_words: {"root": str(root.place), "connection": "local"})
+    monkeypatch.setattr(programs.subprocess, "run", lambda *_words, **_more: pytest.fail("it was run"))
+    return root.place
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    ("compare 2026-11-20 2026-11-21 --max-listed 5", "compare {root}/2026-11-20 {root}/2026-11-21 --max-listed 5"),
+    ("compare --json polaris 2026-11-20 /nowhere", "compare --json {root}/2026-11-20 /nowhere"),
+    ("verify --rules rules.yml 2026-11-21", "verify --rules rules.yml {root}/2026-11-21"),
+    ("compare --help", "compare --help"),
+])
+def test_releases_by_their_names_are_compared_and_verified_below_the_root(words, line, two_releases, capsys):
+    assert said(capsys, "--dry-run", *words.split()) == (
+        0, "%s/%s" % (programs.TOP / "bin", line.format(root=two_releases)))
+
+
+@pytest.mark.parametrize(("words", "answer"), [
+    ("compare", "Name two releases to compare, or their directories."),
+    ("compare 2026-11-20", "Name two releases to compare, or their directories."),
+    ("compare local 2026-11-20 --max-listed 5", "Name two releases to compare, or their directories."),
+    ("compare 2026-11-20 2026-1-21", "There is no release and no directory '2026-1-21'; did you mean '2026-11-21'?"),
+    ("verify zzz", "There is no release and no directory 'zzz'."),
+    ("verify", "Name the release to verify, or a directory."),
+])
+def test_what_is_not_there_is_answered_with_the_place_and_what_is_there(words, answer, two_releases, capsys):
+    assert said(capsys, *words.split()) == (
+        2, "torchstack: %s Below %s there are 2026-11-20, 2026-11-21." % (answer, two_releases))
+
+
 def test_a_rehearsal_in_the_checkout_takes_a_site_and_a_release_as_words(capsys, monkeypatch):
     monkeypatch.chdir(programs.TOP)
     code, line = said(capsys, "--dry-run", "rehearse", "polaris", "2026-11-21", "--", "-v")

@@ -62,6 +62,19 @@ def test_what_is_asked_for_otherwise_or_is_not_kept_any_more_is_built(root, tmp_
     assert over() == set()
 
 
+@pytest.mark.parametrize(("changed", "others"), [
+    ("io", {"package-io-wheel", "package-io-wheel-fetch"}), ("io-wheel", {"package-io", "package-io-fetch"})])
+def test_a_package_whose_name_begins_with_that_of_another_one_is_not_taken_for_it(changed, others, root):
+    def packages(**versions):
+        return {"packages": [{"name": name, "version": versions.get(name, "1")} for name in ("io", "io-wheel")]}
+    root.release("2026-11-20", "2026-11-20T08:15:00Z", packages())
+    for name in ("package-io", "package-io-fetch", "package-io-wheel", "package-io-wheel-fetch"):
+        root.step("2026-11-20", name, "2026-11-20T08:00:00Z", 1.0)
+    root.release("2026-11-24", definition=packages(**{changed: "2"}))
+    known = expectation.expected(releases.read(str(root.place), "2026-11-24"))
+    assert set(known.seconds) - known.changed == others
+
+
 @pytest.mark.parametrize(("digest", "expected"), [("horovod-digest", 0.0), ("another", 900.0)])
 def test_of_a_step_that_runs_its_digest_says_whether_it_is_taken_over(digest, expected, root, tmp_path, rollout):
     rollout()

@@ -8,6 +8,7 @@ import calendar
 import json
 import time
 
+from ansible_collections.hpcml.torchstack.plugins.module_utils.core.clock import utc
 from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command import progress, releases
 
 NOW = calendar.timegm(time.strptime("2026-11-24 10:10:00", "%Y-%m-%d %H:%M:%S"))
@@ -40,6 +41,13 @@ def test_it_says_what_runs_where_for_how_long_and_the_last_line(root):
     assert said[2:] == [
         "  [ 40%] Building",
         "So far: 10 min 0 s; about 5 min 20 s more by the steps of release 2026-11-20. To come: pytorch"]
+
+
+def test_from_another_login_node_a_step_is_said_to_run_where_it_gives_signs_of_life(root):
+    root.release("2026-11-24")
+    root.step("2026-11-24", "base", "2026-11-24T10:09:20Z", host="login9", boot_id="b9", heartbeat=utc(time.time()))
+    said = progress.lines(progress.look(releases.read(str(root.place), "2026-11-24"), NOW))
+    assert said[1] == "Step 1: base, running on login9 for 40 s"
 
 
 def test_the_last_line_is_one_that_says_something(root):
