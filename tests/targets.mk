@@ -19,9 +19,9 @@ test: ## Everything that guards the collection.
 nightly: ## What make test leaves to the night: the oldest ansible-core.
 	tests/run $@
 
-test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda.
+test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda; TORCHSTACK_REHEARSE=polaris-real asks for that rehearsal.
 	TORCHSTACK_UPSTREAM="$(abspath $(MIRROR))" TORCHSTACK_CUDA="$(CUDA)" TORCHSTACK_LIBFABRIC="$(LIBFABRIC)" TORCHSTACK_HWLOC="$(HWLOC)" \
-	  tests/run pytest -rsP tests/upstream $(ARGS)
+	  tests/run pytest -rsP tests/upstream tests/rehearsal/test_rehearsal_real.py $(ARGS)
 
 lint importer sanity units pytest: ## One part of the tests.
 	tests/run $@
