@@ -81,10 +81,30 @@ class WarmAnsible:
         return subprocess.CompletedProcess(["ansible", *arguments], code, text)
 
 
+PLUGINS = {
+    "callback": ("minimal",), "inventory": ("host_list", "script", "auto", "yaml", "ini", "toml"),
+    "strategy": ("linear",), "connection": ("local",), "shell": ("sh",), "action": ("normal",)}
+"""What each call loads, by the kind of plugin."""
+
+
+def load_plugins():
+    """Read what each call would read again: where plugins have moved to, and the options of those that all use."""
+    from ansible import cli
+    from ansible.plugins import loader
+
+    loader.init_plugin_loader()
+    # It is done once in a process, and warns of a second time.
+    cli.init_plugin_loader = lambda _paths=None: None
+    for kind, names in PLUGINS.items():
+        for name in names:
+            getattr(loader, kind + "_loader").get(name, class_only=True)
+
+
 def serve():
     """Fork for each call that comes by standard input, a socket."""
     from ansible.cli.adhoc import AdHocCLI
 
+    load_plugins()
     calls = socket.socket(fileno=os.dup(0))
     while True:
         head, files, _flags, _address = socket.recv_fds(calls, HEAD, 1)
