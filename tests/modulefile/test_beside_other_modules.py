@@ -225,6 +225,26 @@ def test_an_entry_that_another_module_has_moved_before_one_of_ours_stays_there(s
     assert found[4]["PATH"] == "/soft/b/bin:/soft/a/bin:/usr/bin:/bin"
 
 
+def test_an_entry_that_a_plain_module_has_found_there_stays_where_one_of_ours_has_put_it(system, say):
+    if system.kind != EM:
+        pytest.skip("Lmod moves an entry that is there already to where a plain module wants it")
+    first, second = (
+        Module(name, "1", "", True, tuple(("prepend", "PATH", "/soft/%s/bin" % entry) for entry in entries))
+        for name, entries in (("torchother", "b"), ("torchstack", "a")))
+    extra = Module("extra", "1", "", False, (("prepend", "PATH", "/soft/b/bin"),))
+    found = say([first, second, extra], "load torchother/1", "load torchstack/1", "load extra/1", "unload torchother/1",
+                "unload torchstack/1", "unload extra/1")
+    assert found[2]["PATH"] == found[3]["PATH"] == "/soft/a/bin:/soft/b/bin:/usr/bin:/bin"
+    assert found[4]["PATH"] == "/soft/b/bin:/usr/bin:/bin" and found[5] == USER
+
+
+def test_a_value_comes_back_though_another_module_has_set_the_same_as_ours(system, say):
+    ours = Module("torchstack", "1", "", True, (("setenv", "THREE", "same"),))
+    extra = Module("extra", "1", "", False, (("setenv", "THREE", "same"),))
+    found = say([ours, extra], "load torchstack/1", "load extra/1", "unload torchstack/1")
+    assert found[1]["THREE"] == "same" and found[2]["THREE"] == USER["THREE"]
+
+
 def test_what_another_module_has_pushed_away_of_ours_does_not_come_back_when_ours_is_gone(system, say):
     if not pushes(system):
         pytest.skip("this version has no pushenv")

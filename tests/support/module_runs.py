@@ -103,6 +103,32 @@ class Moves:
         self.known, self.stays = {module.full_name: module for module in modules}, stays
         self.moved: dict[str, dict[str, set]] = {path: {} for path in PATHS}
         self.left: dict[str, set] = {path: set() for path in PATHS}
+        self.held: dict[str, dict[str, set]] = {path: {} for path in PATHS}
+
+    def hold(self, before: Mapping, now: Sequence[str], start: Mapping[str, str]) -> dict[str, set]:
+        """Return the pairs of entries that may be in this order, as a module that is gone has put one of them there.
+
+        That is an entry which a loaded plain module has found there and left where it was. Where the user or an earlier
+        module has it too, or a loaded module of the project's brings it, its place is for the project's to see to.
+        """
+        former = loaded(before)
+        pairs: dict[str, set] = {}
+        for path, held in self.held.items():
+            order = entries(before.get(path))
+            for place, name in enumerate(former):
+                if self.stays and name not in now and self.known[name].ours:
+                    later = [other for other in former[place + 1:] if not self.known[other].ours]
+                    earlier = [other for other in former[:place] if other in now]
+                    found = self._of(path, [name]) & self._of(path, later) - self._of(path, earlier)
+                    for entry in found - set(entries(start.get(path))):
+                        held[entry] = {
+                            (first, second) for at, first in enumerate(order) for second in order[at + 1:]
+                            if entry in (first, second)}
+            for entry in set(held) - self._of(path, [name for name in now if not self.known[name].ours]):
+                del held[entry]
+            mine = self._of(path, [name for name in now if self.known[name].ours])
+            pairs[path] = {pair for entry in set(held) - mine for pair in held[entry]}
+        return pairs
 
     def leave(self, after: Mapping, gone: Sequence[str], now: Sequence[str]) -> None:
         """Take in the modules that a command has unloaded, and those that are loaded after it.
@@ -131,6 +157,33 @@ class Moves:
         return {
             path: {entry for entry, names in each.items() if names - set(now)} | self.left[path]
             for path, each in self.moved.items()}
+
+
+class Returns:
+    """Keep which values have come back although a loaded plain module has set the variable to another one.
+
+    Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now.
+    """
+
+    def __init__(self, modules: Sequence[Module], start: Mapping[str, str]) -> None:
+        self.modules, self.start, self.values = modules, start, {}
+        self.known = {module.full_name: module for module in modules}
+
+    def add(self, former: Sequence[str], now: Sequence[str]) -> None:
+        """Take in what a command has unloaded: of those that were loaded before it, in this order, and are not now."""
+        for place, name in enumerate(former):
+            if name not in now and self.known[name].ours:
+                before = expected(self.modules, former[:place], self.start)
+                for other in (other for other in former[place + 1:] if not self.known[other].ours):
+                    for action in set(self.known[name].actions) & set(self.known[other].actions):
+                        if action[0] == "setenv":
+                            self.values[other, action[1]] = before[action[1]]
+        self.values = {key: value for key, value in self.values.items() if key[0] in now}
+
+    def of(self, variable: str, now: Sequence[str]) -> set:
+        """Return the values of a variable that may be there instead of the last one that a loaded module has set."""
+        setters = [name for name in now for _word, where, _value in self.known[name].actions if where == variable]
+        return {value for key, value in self.values.items() if key in [(name, variable) for name in setters[-1:]]}
 
 
 class Control:
@@ -195,6 +248,7 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
     control = Control(runs, plain)
     alone: list[State] = []
     moves = Moves(modules, runs.system.kind != module_system.LMOD)
+    returns = Returns(modules, start)
     said: list[tuple] = []
     for turn in range(length + 1):
         now = loaded(state.environment)
@@ -209,16 +263,20 @@ def play(runs: Runs, modules, directories, source: random.Random, length: int) -
         came = [name for name in now if name not in loaded(before)] if words[0] != "restore" else now
         moves.add(before, came)
         moves.leave(real, [name for name in loaded(before) if name not in now or name in came], now)
-        displaced = moves.of_others_than(now)
+        returns.add(loaded(before), now)
+        displaced, still = moves.of_others_than(now), moves.hold(before, now, start)
         models = [expected(modules, now, start, moves) for moves in (True, False)]
-        found = differences(models, living(modules, now, start), real, models[0], displaced)
+        found = differences(models, living(modules, now, start), real, models[0], displaced, still)
         if found:
             ends = [runs.run(each, ("purge",))[1].environment for each in alone]
             there = [action for module in modules if module.full_name in now for action in module.actions]
             mine = {where for _word, where, _value in there}
             alike = left_by_others(runs, plain, said, modules, now)
-            strays = {name: {end.get(name) for end in ends} | alike[name] for name in VARIABLES if name not in mine}
-            found = differences(models, living(modules, now, start), real, control.environment(), displaced, strays)
+            strays = {
+                name: returns.of(name, now) if name in mine else {end.get(name) for end in ends} | alike[name]
+                for name in VARIABLES}
+            found = differences(
+                models, living(modules, now, start), real, control.environment(), displaced, still, strays)
         if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(control.environment())))
         if not now:

@@ -186,11 +186,12 @@ def living(modules: Sequence[Module], now: Sequence[str], start: Mapping[str, st
 
 def differences(
     models: Sequence[Mapping], values: Mapping, real: Mapping, control: Mapping, displaced: Mapping[str, set],
-    strays: Mapping[str, set] | None = None,
+    still: Mapping[str, set], strays: Mapping[str, set] | None = None,
 ) -> list[str]:
     """Tell what is wrong and would not be wrong with a plain module, one sentence each.
 
     ``displaced`` are entries of each search path that plain modules have moved which are gone: nobody moves them back.
+    ``still`` are pairs of entries that may be in this order, as a plain module leaves one of them where it was.
     ``strays`` are values of each variable that plain modules alone leave: who comes then takes them for the user's.
     """
     model = models[0]
@@ -208,7 +209,7 @@ def differences(
         wrong = [entry for entry in {*mine, *rights[0]} if (entry in mine) not in (entry in rights[0], entry in plain)]
         wrong += [
             "%s before %s" % (first, second) for place, first in enumerate(mine) for second in mine[place + 1:]
-            if not {first, second} & displaced[path] and not any(
+            if not {first, second} & displaced[path] and (first, second) not in still[path] and not any(
                 first not in other or second not in other or other.index(first) < other.index(second)
                 for other in (*rights, plain))]
         if wrong:
