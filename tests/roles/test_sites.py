@@ -101,7 +101,9 @@ def test_the_list_of_roles_has_all_of_them_in_their_order_and_a_report_whatever_
     imported = [task.get("ansible.builtin.import_role") or task["ansible.builtin.include_role"] for task in flat]
     names = [role["name"].rpartition(".")[2] for role in imported if "tasks_from" not in role]
     assert [name for name in names if name in ROLES] == list(ROLES)
-    assert tasks["always"][0]["ansible.builtin.include_role"]["name"] == "hpcml.torchstack.report"
+    (last,) = tasks["always"]
+    assert last["block"][0]["ansible.builtin.include_role"]["name"] == "hpcml.torchstack.report"
+    assert any("hpcml.torchstack.rollout_lock" in task for task in last["always"]), "the lock goes back anyway"
     of_wheel = imported.index({"name": "hpcml.torchstack.nccl_ofi", "tasks_from": "wheel"})
     assert imported[of_wheel - 1] == {"name": "hpcml.torchstack.pytorch"}, "a wheel's NCCL is there after PyTorch"
 
