@@ -180,7 +180,6 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors impor
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.redaction import without_credentials
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.run_module import RELEASE, run_module, text_diff
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle import retire_steps, root_lock
-from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.publication_first import SYSTEMS
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire import (
     RECORD,
     STAGES,
@@ -197,8 +196,8 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire_
     find_problems,
     find_use_problems,
     refusal_error,
+    require_gone,
 )
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import SYNTAXES
 
 AS_USERS_SEE = ("deprecated", "hidden", "kept")
 
@@ -278,13 +277,7 @@ def put_aside(facts: Facts, record: dict, _params: dict, apply: bool) -> dict:
     """Move the release aside, or complete that."""
     changed = record != facts.record or retire_steps.is_in_place(facts)
     if changed and apply:
-        # Who judged it may have seen a release that nobody could load, and told nobody.
-        shown = [SYSTEMS[syntax] for syntax in SYNTAXES if facts.state.visible[syntax] or facts.state.hidden[syntax]]
-        if shown:
-            raise StackError(
-                "Release %s is not put aside: it was published meanwhile, and loads in %s." % (
-                    facts.state.release, " and ".join(shown)), "aside",
-                "Run playbooks/retire.yml with retire_to=removed again: it tells the users first.", facts.state.prefix)
+        require_gone(facts)
         retire_steps.put_aside(facts, record)
     return {"changed": changed}
 

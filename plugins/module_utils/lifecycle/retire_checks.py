@@ -112,3 +112,17 @@ def refusal_error(facts: Facts, found: Sequence[str]) -> StackError:
     return StackError(
         "Release %s is not retired. %s" % (facts.state.release, listed), STEP, "", facts.state.prefix,
         problems=list(found))
+
+
+def require_gone(facts: Facts) -> None:
+    """Refuse to put a release aside that loads. Raises StackError.
+
+    Who judged it may have seen one that nobody could load, and told nobody.
+    """
+    state = facts.state
+    shown = [SYSTEMS[syntax] for syntax in SYNTAXES if state.visible[syntax] or state.hidden[syntax]]
+    if shown:
+        raise StackError(
+            "Release %s is not put aside: it was published meanwhile, and loads in %s." % (
+                state.release, " and ".join(shown)), "aside",
+            "Run playbooks/retire.yml with retire_to=removed again: it tells the users first.", state.prefix)
