@@ -25,10 +25,9 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.records imp
 from . import expectation, releases
 from .expectation import Expected
 from .releases import Release
+from .view import node_of
 
 ENDED = ("done", "cached")
-QUEUED = ("queued", "unsubmitted", "requeue")
-"""States of a job that waits."""
 MOST_LINES = 8
 """Of a log that say why a step failed."""
 QUOTED = re.compile(r" *\d* +\| ")
@@ -188,8 +187,7 @@ def _of_running(one: Mapping[str, Any], heading: str) -> list[str]:
     state = "running" if one["state"] == "elsewhere" else one["state"]
     parts = ["%s: %s, %s" % (heading, one["name"], state)]
     parts += ["job %s" % one["job_id"]] if one["job_id"] else []
-    # Until a job has begun, its host is the one that it was submitted from.
-    parts += ["on %s" % one["host"]] if one["host"] and state not in QUEUED else []
+    parts += ["on %s" % node_of(one)] if node_of(one) else []
     parts += ["%d %%" % mark["percent"]] if "percent" in mark else []
     parts += ["for %s%s" % (
         formatting.duration(one["seconds"]),

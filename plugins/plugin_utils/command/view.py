@@ -64,6 +64,11 @@ def _ended(one: Mapping[str, Any]) -> Row:
     return Row("taken over" if one["taken_over"] else "done", one["name"], formatting.duration(one["seconds"]))
 
 
+def node_of(one: Mapping[str, Any]) -> str:
+    """Return the host of a step that was begun; of a job that waits it is where it was submitted from, and no place."""
+    return "" if LIVE.get(one["state"]) == "waits" else one["host"] or ""
+
+
 def _begun(one: Mapping[str, Any], passed: float, here: object) -> Row:
     said = [] if one["seconds"] is None else [formatting.duration(one["seconds"] + passed)]
     if said and one["expected"]:
@@ -71,9 +76,8 @@ def _begun(one: Mapping[str, Any], passed: float, here: object) -> Row:
     if one["job_id"]:
         said.append("in job %s" % one["job_id"])
     word = LIVE.get(one["state"], "lost")
-    # Until a job has begun, its host is the one that it was submitted from.
-    if one["host"] and one["host"] != here and word != "waits":
-        said.append("on %s" % one["host"])
+    if node_of(one) not in ("", here):
+        said.append("on %s" % node_of(one))
     if word == "lost":
         said.append("(%s)" % one["state"])
     percent = number(mapping(one["progress"]).get("percent"))
