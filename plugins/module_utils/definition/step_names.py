@@ -15,6 +15,11 @@ def of_components(definition: Mapping[str, Any]) -> set[str]:
     return {*(step for row in components.present(definition) for step in row.steps), *bundles.steps(definition)}
 
 
+def of_any_component(definition: Mapping[str, Any]) -> set[str]:
+    """Return the same with the steps of components that a release does without."""
+    return of_components(definition) | {step for row in components.COMPONENTS for step in row.steps}
+
+
 def of_jobs(definitions: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the steps that run in a site's jobs, of any of its releases."""
     found = {site_jobs.PREFLIGHT, *site_jobs.OF_RANKS, *step_options.ONLY_IN_JOBS}
@@ -61,8 +66,7 @@ def toolchain_problems(definition: object, source: str = "") -> list[str]:
     steps = toolchain.get("steps") if isinstance(toolchain, Mapping) else None
     if not isinstance(definition, Mapping) or not isinstance(steps, Mapping):
         return []
-    known = {
-        site_jobs.PREFLIGHT, *of_components(definition), *(step for row in components.COMPONENTS for step in row.steps)}
+    known = {site_jobs.PREFLIGHT, *of_any_component(definition)}
     return [
         "'toolchain.steps.%s'%s: there is no step '%s'; %s" % (
             name, " in %s" % source if source else "", name, _meant(name, known))

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.errors import StackError
 from ansible_collections.hpcml.torchstack.plugins.module_utils.core.lenient_json import mapping, number
 from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import bundles, components, packages
-from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_names import of_components
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition.step_names import (
+    of_any_component,
+    of_components,
+)
 from ansible_collections.hpcml.torchstack.plugins.module_utils.release.records import last_durations
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.build_cache import origin_of
 from ansible_collections.hpcml.torchstack.plugins.module_utils.steps.files import step_files
@@ -56,7 +59,8 @@ def expected(release: Release) -> Expected | None:
     of_theirs, of_ours = of_components(theirs), of_components(ours)
     alike = [step["name"] for step in found.steps if step["name"] in of_ours or step["name"] not in of_theirs]
     made = {name: _stamp(found, name) for name in alike}
-    changed = frozenset(name for name in alike if _asked(ours, name) != _asked(theirs, name))
+    then, now = _asked(theirs, alike), _asked(ours, alike)
+    changed = frozenset(name for name in alike if now[name] != then[name])
     return Expected(
         found.files.release, {name: number(last["seconds"].get(name)) or 0.0 for name in alike},
         {name: stamp for name, stamp in made.items() if stamp is not None}, changed)
@@ -73,15 +77,18 @@ def _stamp(release: Release, step: str) -> Stamp | None:
         return None
 
 
-def _asked(definition: Mapping[str, Any], step: str) -> list[Any]:
-    """Return what a release file asks for that the inputs of a step may have."""
-    own: list[Any] = [definition.get(key) for key in BELOW_ALL]
-    exact = of_components(definition) | {name for row in components.COMPONENTS for name in row.steps}
-    name = step if step in exact else _BESIDE.sub("", step)
-    own += [definition.get(row.key) for row in components.COMPONENTS if name in row.steps]
-    own += [entry for entry in bundles.entries(definition, "packages")
-            if name == "package-" + packages.canonical(entry["name"])]
-    return own + [entry for entry in bundles.entries(definition) if name == bundles.STEP + entry["name"]]
+def _asked(definition: Mapping[str, Any], steps: Sequence[str]) -> dict[str, list[Any]]:
+    """Return what a release file asks for that the inputs of each of these steps may have."""
+    known, found = of_any_component(definition), {}
+    for step in steps:
+        name = step if step in known else _BESIDE.sub("", step)
+        own: list[Any] = [definition.get(key) for key in BELOW_ALL]
+        own += [definition.get(row.key) for row in components.COMPONENTS if name in row.steps]
+        own += [entry for entry in bundles.entries(definition, "packages")
+                if name == "package-" + packages.canonical(entry["name"])]
+        own += [entry for entry in bundles.entries(definition) if name == bundles.STEP + entry["name"]]
+        found[step] = own
+    return found
 
 
 def taken_over(release: Release, known: Expected) -> set[str]:
