@@ -297,11 +297,10 @@ def read_plan(params: dict, desired: Desired) -> tuple[Facts, list[Action]] | No
 
 def is_shown(desired: Desired, actions: list[Action]) -> bool:
     """Tell whether a release is shown to users, or an operator asks for what they see already."""
-    if any(action.action == SHOW or desired.state == "published" for action in actions):
-        return True
+    if desired.state != "published":
+        return any(action.action == SHOW for action in actions)
     # A rollout that has nothing to do does without the look, which takes minutes on a slow file system.
-    asked = desired.state == "published" and (desired.visible or desired.default)
-    return asked and not actions and not desired.first_only
+    return bool(actions) or ((desired.visible or desired.default) and not desired.first_only)
 
 
 def publish(module: AnsibleModule) -> dict:

@@ -183,7 +183,7 @@ class Returns:
     def of(self, variable: str, now: Sequence[str]) -> set:
         """Return the values of a variable that may be there instead of the last one that a loaded module has set."""
         setters = [name for name in now for _word, where, _value in self.known[name].actions if where == variable]
-        return {value for key, value in self.values.items() if key in [(name, variable) for name in setters[-1:]]}
+        return {self.values[name, variable] for name in setters[-1:] if (name, variable) in self.values}
 
 
 class Control:
