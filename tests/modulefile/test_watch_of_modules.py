@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the search beside other modules lets pass, as no module can do it better, and the faults that it finds there.
 
-Both rules are of Environment Modules: the value that comes back, and the entry that stays where it was put.
+That are the value that comes back and, with Environment Modules, the entry that stays where it was put.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from typing import NamedTuple
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, version
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD, version
 from support.module_runs import Runs, Watch
 from support.module_worlds import Module, write_world
 
@@ -20,12 +20,15 @@ A, B, USERS = "/soft/a/bin", "/soft/b/bin", "/u/x"
 
 
 class Sequence(NamedTuple):
-    """Commands in a world; ``fault`` is what takes the place of what in the text of the module ``faulty``."""
+    """Commands in a world; ``faults`` are what takes the place of what in the text of the module ``faulty``, by system.
+
+    Without one for a system, the sequence is not for that one.
+    """
 
     modules: tuple
     user: dict
     commands: str
-    fault: tuple = ()
+    faults: dict | None = None
     faulty: str = "torchother"
 
 
@@ -53,15 +56,22 @@ VALUE = Sequence(
 ENTRY = Sequence(
     (ours("torchother", *first(B, A)), ours("torchstack", *first(A)), plain("extra", *first(B))), {},
     "load torchother/1; load torchstack/1; load extra/1; unload torchother/1; unload torchstack/1; purge")
-NOTHING_BACK = ("         assign $name $before\n", "         assign $name {}\n")
-NOT_MOVED_BACK = ("         give_back $name [lindex $kept 0] $own $moved\n", "")
-OTHER_WAY_ROUND = (
+# With Lmod a plain module leaves nothing there, too.
+NOTHING_BACK = {EM: ("         assign $name $before\n", "         assign $name {}\n")}
+ALWAYS_BACK = {
+    EM: ("if {$last && [settled $name] eq $given} {", "if {$last} {"),
+    LMOD: ("if last and (now == given or value and not can_keep(value)) then", "if last then")}
+NOT_MOVED_BACK = {EM: ("         give_back $name [lindex $kept 0] $own $moved\n", "")}
+OTHER_WAY_ROUND = {EM: (
     "      if {[llength $kept]} {\n",
     "      reorder $name [join [lreverse [entries_of [lindex [held $name] 0]]] \":\"]\n"
-    "      if {[llength $kept]} {\n")
-AT_THE_END = ("[concat $entries $after]", "[concat [lrange $entries [llength $before] end] $before $after]")
+    "      if {[llength $kept]} {\n")}
+AT_THE_END = {EM: ("[concat $entries $after]", "[concat [lrange $entries [llength $before] end] $before $after]")}
 FOUND = {
-    "a value that does not come back at all": VALUE._replace(fault=NOTHING_BACK, faulty="torchstack"),
+    "a value that does not come back at all": VALUE._replace(faults=NOTHING_BACK, faulty="torchstack"),
+    "a value that comes back over another module's": Sequence(
+        (ours("torchstack", ("setenv", "ONE", "same")), plain("extra", ("setenv", "ONE", "other"))),
+        {"ONE": "user's"}, "load torchstack/1; load extra/1; unload torchstack/1", ALWAYS_BACK, "torchstack"),
     "an entry that is moved when a module goes": Sequence(
         (ours("torchother", *first(B)), plain("extra", *first(B))), {PATH: USERS},
         "load torchother/1; load extra/1; unload torchother/1", OTHER_WAY_ROUND),
@@ -87,19 +97,17 @@ FOUND = {
 @pytest.fixture()
 def play(system, tmp_path):
     """Give the commands of a sequence; return after how many there is something wrong, and what."""
-    if system.kind != EM:
-        pytest.skip("these rules are of Environment Modules")
-
     def run(sequence):
-        pushes = not version(system, dict(os.environ), 60).startswith("4.")
+        pushes = system.kind == LMOD or not version(system, dict(os.environ), 60).startswith("4.")
         if not pushes and any(action[0] == "pushenv" for module in sequence.modules for action in module.actions):
             pytest.skip("this version has no pushenv")
         directories = write_world(tmp_path, sequence.modules, system, pushes)
-        if sequence.fault:
-            (path,) = (tmp_path / "real").rglob(sequence.faulty + "/1")
+        if sequence.faults:
+            fault = sequence.faults.get(system.kind) or pytest.skip("this is of the other module system")
+            (path,) = (tmp_path / "real").rglob(sequence.faulty + "/1*")
             text = path.read_text(encoding="utf-8")
-            assert text.count(sequence.fault[0]) == 1
-            path.write_text(text.replace(*sequence.fault), encoding="utf-8")
+            assert text.count(fault[0]) == 1
+            path.write_text(text.replace(*fault), encoding="utf-8")
         watch = Watch(Runs(system, tmp_path), sequence.modules, directories, {
             "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **sequence.user})
         commands = sequence.commands.split("; ")
@@ -121,4 +129,4 @@ def test_what_no_module_can_know_of_a_plain_one_beside_it_passes(play, sequence)
 def test_a_fault_beside_what_passes_is_found_when_it_happens(play, sequence):
     left, problems = play(sequence)
     assert problems and left == sequence.commands.count("purge"), problems
-    assert play(sequence._replace(fault=()))[1] == []
+    assert play(sequence._replace(faults=None))[1] == []

@@ -25,7 +25,6 @@ from support.module_worlds import (
     differences,
     entries,
     expected,
-    living,
     mark_of,
 )
 
@@ -174,17 +173,16 @@ class Moves:
 class Returns:
     """Keep which values have come back although a loaded plain module has set the variable to another one.
 
-    Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now. With Lmod,
-    the unload of a plain module unsets it then, and the control excuses that.
+    Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now.
     """
 
-    def __init__(self, modules: Sequence[Module], start: Mapping[str, str], stays: bool) -> None:
-        self.modules, self.start, self.stays, self.values = modules, start, stays, {}
+    def __init__(self, modules: Sequence[Module], start: Mapping[str, str]) -> None:
+        self.modules, self.start, self.values = modules, start, {}
         self.known = {module.full_name: module for module in modules}
 
     def add(self, former: Sequence[str], now: Sequence[str]) -> None:
         """Take in what a command has unloaded: of those that were loaded before it, in this order, and are not now."""
-        for place, name in enumerate(former if self.stays else ()):
+        for place, name in enumerate(former):
             if name not in now and self.known[name].ours:
                 before = expected(self.modules, former[:place], self.start)
                 for other in (other for other in former[place + 1:] if not self.known[other].ours):
@@ -262,8 +260,8 @@ class Watch:
             for name, place in zip(("home", "control-home"), directories))
         self.control = Control(runs, self.plain)
         self.alone: list[State] = []
-        stays = runs.system.kind != module_system.LMOD
-        self.moves, self.returns = Moves(modules, stays), Returns(modules, start, stays)
+        self.moves = Moves(modules, runs.system.kind != module_system.LMOD)
+        self.returns = Returns(modules, start)
         self.said: list[tuple] = []
 
     @property
@@ -286,10 +284,9 @@ class Watch:
         self.returns.add(former, now)
         excused = self.moves.of_others_than(now), self.moves.hold(before, real, self.start)
         models = [expected(self.modules, now, self.start, moves) for moves in (True, False)]
-        values = living(self.modules, now, self.start)
-        found = differences(models, values, real, models[0], *excused)
+        found = differences(models, real, models[0], *excused)
         if found:
-            found = differences(models, values, real, self.control.environment(), *excused, self._strays(now))
+            found = differences(models, real, self.control.environment(), *excused, self._strays(now))
         if not (succeeded and is_plain(words, self.modules, now)) and now != loaded(self.control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(self.control.environment())))
         if not now:
