@@ -279,3 +279,18 @@ def test_what_a_module_has_kept_that_is_gone_without_its_unload_is_of_no_use_to_
         monkeypatch.setitem(USER, name, left[name])
     found = say([TORCHSTACK], "load torchstack/1", "unload torchstack/1")
     assert found == [LOADED, before]
+
+
+def test_the_order_of_a_path_that_is_unset_by_now_is_of_no_use_to_a_later_load(system, say, tmp_path, monkeypatch):
+    name, ours = "LD_LIBRARY_PATH", TORCHSTACK._replace(actions=(("prepend", "LD_LIBRARY_PATH", "/soft/cuda/lib64"),))
+    real, _control = write_world(tmp_path, [ours], system, True)
+    former = {**USER, name: "/soft/c/lib:/soft/cuda/lib64", "MODULEPATH": real}
+    left = ask(system, former, ("load", ours.full_name), 60, shell=False).environment
+    before = {key: value for key, value in USER.items() if key != name}
+    monkeypatch.delitem(USER, name)
+    for kept in [kept for kept in left if kept.startswith("__TORCHSTACK")]:
+        monkeypatch.setitem(USER, kept, left[kept])
+    site = Module("site", "1", "", False, (("append", name, "/soft/cuda/lib64"), ("append", name, "/soft/c/lib")))
+    found = say([ours, site], "load torchstack/1", "load site/1", "unload torchstack/1", "unload site/1")
+    assert found[1][name] == found[2][name] == "/soft/cuda/lib64:/soft/c/lib"
+    assert found[3] == before

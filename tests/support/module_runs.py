@@ -7,6 +7,7 @@ The control is asked only where something is not as it should be, or where it al
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import random
 import shutil
@@ -24,7 +25,6 @@ from support.module_worlds import (
     differences,
     entries,
     expected,
-    living,
     mark_of,
 )
 
@@ -105,30 +105,41 @@ class Moves:
         self.left: dict[str, set] = {path: set() for path in PATHS}
         self.held: dict[str, dict[str, set]] = {path: {} for path in PATHS}
 
-    def hold(self, before: Mapping, now: Sequence[str], start: Mapping[str, str]) -> dict[str, set]:
+    def hold(self, before: Mapping, after: Mapping, start: Mapping[str, str]) -> dict[str, set]:
         """Return the pairs of entries that may be in this order, as a module that is gone has put one of them there.
 
         That is an entry which a loaded plain module has found there and left where it was. Where the user or an earlier
-        module has it too, or a loaded module of the project's brings it, its place is for the project's to see to.
+        module has it too, or a loaded module of the project's brings it, its place is for the project's to see to. So
+        it is with the other one of the pair, where a module of the project's brings it that came since.
         """
-        former = loaded(before)
+        former, now = loaded(before), loaded(after)
+        came = [name for name in now if name not in former]
+        plain = [name for name in now if not self.known[name].ours]
         pairs: dict[str, set] = {}
         for path, held in self.held.items():
-            order = entries(before.get(path))
-            for place, name in enumerate(former):
-                if self.stays and name not in now and self.known[name].ours:
-                    later = [other for other in former[place + 1:] if not self.known[other].ours]
-                    earlier = [other for other in former[:place] if other in now]
-                    found = self._of(path, [name]) & self._of(path, later) - self._of(path, earlier)
-                    for entry in found - set(entries(start.get(path))):
-                        held[entry] = {
-                            (first, second) for at, first in enumerate(order) for second in order[at + 1:]
-                            if entry in (first, second)}
-            for entry in set(held) - self._of(path, [name for name in now if not self.known[name].ours]):
+            for entry in self._found_there(path, former, now) - set(entries(start.get(path))):
+                held[entry] = {pair for pair in itertools.combinations(entries(before.get(path)), 2) if entry in pair}
+            for entry in set(held) - self._of(path, plain):
                 del held[entry]
+            there = set(entries(after.get(path))) - self._of(path, [name for name in came if self.known[name].ours])
+            for entry in held:
+                held[entry] = {pair for pair in held[entry] if set(pair) - {entry} <= there}
             mine = self._of(path, [name for name in now if self.known[name].ours])
             pairs[path] = {pair for entry in set(held) - mine for pair in held[entry]}
         return pairs
+
+    def _found_there(self, path: str, former: Sequence[str], now: Sequence[str]) -> set[str]:
+        """Return the entries of the project's modules that are gone now, which a later plain module has found there.
+
+        Not those that a module which was loaded before them brings, too, and is loaded still.
+        """
+        found: set[str] = set()
+        for place, name in enumerate(former if self.stays else ()):
+            if name not in now and self.known[name].ours:
+                later = [other for other in former[place + 1:] if not self.known[other].ours]
+                earlier = [other for other in former[:place] if other in now]
+                found |= self._of(path, [name]) & self._of(path, later) - self._of(path, earlier)
+        return found
 
     def leave(self, after: Mapping, gone: Sequence[str], now: Sequence[str]) -> None:
         """Take in the modules that a command has unloaded, and those that are loaded after it.
@@ -236,51 +247,74 @@ def left_behind(real: Mapping, modules: Sequence[Module], control: Control) -> l
     return ["%s is left" % name for name, owner in left.items() if owner not in gone]
 
 
+class Watch:
+    """Give module commands in a world, and tell after each what is wrong.
+
+    ``directories`` are those of the modules as they are and of the control, ``start`` is what the user has at first.
+    """
+
+    def __init__(self, runs: Runs, modules: Sequence[Module], directories: Sequence[str], start: Mapping) -> None:
+        self.runs, self.modules, self.start = runs, modules, start
+        self.state, self.plain = (
+            State({**start, "HOME": str(runs.place / name), "MODULEPATH": place}, {})
+            for name, place in zip(("home", "control-home"), directories))
+        self.control = Control(runs, self.plain)
+        self.alone: list[State] = []
+        self.moves = Moves(modules, runs.system.kind != module_system.LMOD)
+        self.returns = Returns(modules, start)
+        self.said: list[tuple] = []
+
+    @property
+    def now(self) -> list[str]:
+        """The modules that are loaded."""
+        return loaded(self.state.environment)
+
+    def give(self, words: tuple) -> list[str]:
+        """Run a module command; return what is wrong after it."""
+        before, former = self.state.environment, self.now
+        if former and not any(module.ours for module in self.modules if module.full_name in former):
+            self.alone.append(self.state)
+        succeeded, self.state = self.runs.run(self.state, words)
+        self.control.waiting.append(words)
+        self.said.append(words)
+        now, real = self.now, self.state.environment
+        came = [name for name in now if name not in former] if words[0] != "restore" else now
+        self.moves.add(before, came)
+        self.moves.leave(real, [name for name in former if name not in now or name in came], now)
+        self.returns.add(former, now)
+        excused = self.moves.of_others_than(now), self.moves.hold(before, real, self.start)
+        models = [expected(self.modules, now, self.start, moves) for moves in (True, False)]
+        found = differences(models, real, models[0], *excused)
+        if found:
+            found = differences(models, real, self.control.environment(), *excused, self._strays(now))
+        if not (succeeded and is_plain(words, self.modules, now)) and now != loaded(self.control.environment()):
+            found.append("loaded are %s, not %s" % (now, loaded(self.control.environment())))
+        if not now:
+            found += left_behind(real, self.modules, self.control)
+        said = "; ".join(map(" ".join, self.said))
+        return ["user %s: %s" % (self.start, said), "loaded: %s" % now, *found] if found else []
+
+    def _strays(self, now: Sequence[str]) -> dict[str, set]:
+        """Return the values of each variable that plain modules alone leave."""
+        ends = [self.runs.run(each, ("purge",))[1].environment for each in self.alone]
+        there = [action for module in self.modules if module.full_name in now for action in module.actions]
+        mine = {where for _word, where, _value in there}
+        alike = left_by_others(self.runs, self.plain, self.said, self.modules, now)
+        return {
+            name: self.returns.of(name, now) if name in mine else {end.get(name) for end in ends} | alike[name]
+            for name in VARIABLES}
+
+
 def play(runs: Runs, modules, directories, source: random.Random, length: int) -> list[str]:
     """Run one random sequence in a world; return what is wrong after the first command that leaves something wrong."""
     start = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **PLACE, **source.choice(USERS)}
     if source.random() < 0.3:
         # What a login has, and what reset goes back to.
         start["LMOD_SYSTEM_DEFAULT_MODULES"] = source.choice(modules).full_name
-    state, plain = (
-        State({**start, "HOME": str(runs.place / name), "MODULEPATH": place}, {})
-        for name, place in zip(("home", "control-home"), directories))
-    control = Control(runs, plain)
-    alone: list[State] = []
-    moves = Moves(modules, runs.system.kind != module_system.LMOD)
-    returns = Returns(modules, start)
-    said: list[tuple] = []
+    watch = Watch(runs, modules, directories, start)
     for turn in range(length + 1):
-        now = loaded(state.environment)
-        words = random_command(source, modules, now, runs.words) if turn < length else ("purge",)
-        before = state.environment
-        if now and not any(module.ours for module in modules if module.full_name in now):
-            alone.append(state)
-        succeeded, state = runs.run(state, words)
-        control.waiting.append(words)
-        said.append(words)
-        now, real = loaded(state.environment), state.environment
-        came = [name for name in now if name not in loaded(before)] if words[0] != "restore" else now
-        moves.add(before, came)
-        moves.leave(real, [name for name in loaded(before) if name not in now or name in came], now)
-        returns.add(loaded(before), now)
-        displaced, still = moves.of_others_than(now), moves.hold(before, now, start)
-        models = [expected(modules, now, start, moves) for moves in (True, False)]
-        found = differences(models, living(modules, now, start), real, models[0], displaced, still)
+        words = random_command(source, modules, watch.now, runs.words) if turn < length else ("purge",)
+        found = watch.give(words)
         if found:
-            ends = [runs.run(each, ("purge",))[1].environment for each in alone]
-            there = [action for module in modules if module.full_name in now for action in module.actions]
-            mine = {where for _word, where, _value in there}
-            alike = left_by_others(runs, plain, said, modules, now)
-            strays = {
-                name: returns.of(name, now) if name in mine else {end.get(name) for end in ends} | alike[name]
-                for name in VARIABLES}
-            found = differences(
-                models, living(modules, now, start), real, control.environment(), displaced, still, strays)
-        if not (succeeded and is_plain(words, modules, now)) and now != loaded(control.environment()):
-            found.append("loaded are %s, not %s" % (now, loaded(control.environment())))
-        if not now:
-            found += left_behind(real, modules, control)
-        if found:
-            return ["user %s: %s" % (start, "; ".join(map(" ".join, said))), "loaded: %s" % now, *found]
+            return found
     return []

@@ -4,8 +4,7 @@
 
 A world is some modules: plain ones, written by hand as any site does, and ones that the project renders. Each world is
 there twice: in the control, a module of the project's is a plain one too, with what the module system offers for it.
-What is not as it should be is a fault unless the control is wrong there as well: then it is the module system's own
-limit. A value of a module that is gone is a fault in any case, unless a plain module leaves the same one.
+What is not as it should be is a fault unless the control leaves the same: then it is the module system's own limit.
 """
 
 from __future__ import annotations
@@ -176,17 +175,9 @@ def entries(text: str | None) -> list[str]:
     return found
 
 
-def living(modules: Sequence[Module], now: Sequence[str], start: Mapping[str, str]) -> dict:
-    """Return the values that the user and the loaded modules have for each variable."""
-    known = {module.full_name: module for module in modules}
-    return {variable: {start.get(variable), None} | {
-        value for name in now for _command, where, value in known[name].actions if where == variable}
-        for variable in VARIABLES}
-
-
 def differences(
-    models: Sequence[Mapping], values: Mapping, real: Mapping, control: Mapping, displaced: Mapping[str, set],
-    still: Mapping[str, set], strays: Mapping[str, set] | None = None,
+    models: Sequence[Mapping], real: Mapping, control: Mapping, displaced: Mapping[str, set], still: Mapping[str, set],
+    strays: Mapping[str, set] | None = None,
 ) -> list[str]:
     """Tell what is wrong and would not be wrong with a plain module, one sentence each.
 
@@ -197,9 +188,7 @@ def differences(
     model = models[0]
     found = []
     for name in VARIABLES:
-        excused = {control.get(name)} | (values[name] if control.get(name) != model[name] else set())
-        excused |= (strays or {}).get(name, set())
-        if real.get(name) not in {model[name], *excused}:
+        if real.get(name) not in {model[name], control.get(name), *(strays or {}).get(name, ())}:
             found.append("%s is %r, not %r (plain: %r)" % (name, real.get(name), model[name], control.get(name)))
     for path in PATHS:
         if real.get(path) in (model[path], control.get(path)):

@@ -88,13 +88,18 @@ local function is_unset_since(name)
    return modules_with("unsetenv%W+" .. name .. "%f[^%w_]", "", myModuleFullName()) ~= ""
 end
 
--- Add this module's layer, and drop those that nobody takes away any more: of a module that is gone without its unload,
--- as where the restore of Lmod 8.6 leaves what the unload of a module has changed.
-local function add_layer(name, before, given, from)
+-- The layers of other modules, but for those that nobody takes away any more: of a module that is gone without its
+-- unload, as where the restore of Lmod 8.6 leaves what the unload of a module has changed.
+local function living_layers(name)
    local layers = {}
    for _, layer in ipairs(layers_of(name)) do
       if layer.who ~= ME and isloaded(layer.who) then layers[#layers + 1] = layer end
    end
+   return layers
+end
+
+local function add_layer(name, before, given, from)
+   local layers = living_layers(name)
    layers[#layers + 1] = {
       who = ME, from = from, before = can_keep(before) and before, given = can_keep(given) and given}
    keep(name, layers)
@@ -267,9 +272,12 @@ local function extend(name, before, after)
    local own, now = {}, os.getenv(name)
    for _, entry in ipairs(before) do own[entry] = 1 end
    for _, entry in ipairs(after) do own[entry] = -1 end
-   if mode() == "load" and now and can_keep(now) and variables() then
-      if layers_of(name)[1] or not is_reversible(now, own) then
+   if mode() == "load" and variables() then
+      local kept = layers_of(name)[1]
+      if now and can_keep(now) and (kept or not is_reversible(now, own)) then
          add_layer(name, now, table.concat(before, ":") .. ":" .. table.concat(after, ":"), "")
+      elseif kept then
+         keep(name, living_layers(name))
       end
    end
    for i = #before, 1, -1 do prepend_path(name, before[i]) end

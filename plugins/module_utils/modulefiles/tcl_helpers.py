@@ -175,8 +175,9 @@ proc is_unset_since {name} {
    return 0
 }
 
-# Add this module's layer, and drop those that nobody takes away any more: of a module that is gone without its unload.
-proc add_layer {name before given from} {
+# The layers of other modules, but for those that nobody takes away any more: of a module that is gone without its
+# unload.
+proc living_layers {name} {
    global me
    set layers {}
    foreach layer [layers_of $name] {
@@ -185,7 +186,12 @@ proc add_layer {name before given from} {
          lappend layers $layer
       }
    }
-   keep $name [concat $layers [list [list $me $from [kept_of $before] [kept_of $given]]]]
+   return $layers
+}
+
+proc add_layer {name before given from} {
+   global me
+   keep $name [concat [living_layers $name] [list [list $me $from [kept_of $before] [kept_of $given]]]]
 }
 
 # Whether what was there before is the user's, or of modules that are still loaded.

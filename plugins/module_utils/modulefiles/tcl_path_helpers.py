@@ -116,9 +116,12 @@ proc extend {name before after} {
    set own [concat $before $after]
    set now [held $name]
    set text [lindex $now 0]
-   if {[loads] && [llength $now] && [can_keep $text]} {
-      if {[llength [layers_of $name]] || ![is_reversible $text $own]} {
+   if {[loads]} {
+      set layers [layers_of $name]
+      if {[llength $now] && [can_keep $text] && ([llength $layers] || ![is_reversible $text $own])} {
          add_layer $name $now [list [join $own ":"]] ""
+      } elseif {[llength $layers]} {
+         keep $name [living_layers $name]
       }
    }
    for {set i [llength $before]} {$i > 0} {incr i -1} {

@@ -13,6 +13,7 @@ SOUND = "numpy==2.3.5 \\\n    %s\n# a comment\nsix==1.0%s\n" % (HASH.strip(), HA
 NCCL = "nvidia-nccl-cu12==2.21.5" + HASH
 OF_THE_WHEEL = {"version": "2.21.5", "wheel": True}
 TORCH = {"version": "2.6.0", "lock": "torch==2.6.0+cu124" + HASH}
+NIGHTLY = {"version": "2.15.0.dev20261128", "lock": "torch==2.15.0.dev20261128+cu130" + HASH}
 
 
 @pytest.mark.parametrize("definition", [
@@ -22,7 +23,7 @@ TORCH = {"version": "2.6.0", "lock": "torch==2.6.0+cu124" + HASH}
     {"base": {"python": "3.11", "specs": ["python 3.11.*", "python-dateutil 3.9"]}},
     {"pytorch": dict(TORCH, cuda_lock=NCCL), "nccl": OF_THE_WHEEL, "cuda": {"version": "12.4"}},
     {"pytorch": dict(TORCH, cuda_lock=NCCL), "nccl": {"version": "2.27.7"}, "cuda": {"version": "11.8"}},
-    {"base": {"python": "3.11", "specs": "python"}}, {"locks": []}, {"pytorch": "x"}, None,
+    {"base": {"python": "3.11", "specs": "python"}}, {"locks": []}, {"pytorch": "x"}, None, {"pytorch": NIGHTLY},
 ])
 def test_what_fits_has_no_problems(definition):
     assert locks.problems(definition) == []
@@ -36,6 +37,8 @@ def test_what_fits_has_no_problems(definition):
     ({"base": {"venv": {"lock": "probe"}}}, "'base.venv.lock' in a.yml: 'probe' is not pinned"),
     ({"pytorch": dict(TORCH, version="2.5.1")},
      "'pytorch.version' in a.yml is 2.5.1, and pytorch.lock has torch==2.6.0+cu124; correct one of the two."),
+    ({"pytorch": dict(NIGHTLY, version="2.15.0.dev20261127")},
+     "'pytorch.version' in a.yml is 2.15.0.dev20261127, and pytorch.lock has torch==2.15.0.dev20261128+cu130; correct"),
     ({"pytorch": {"version": "2.6.0", "lock": "six==1.0" + HASH}}, "'pytorch.lock' in a.yml does not have torch;"),
     ({"pytorch": {"version": "2.6.0", "mpi_backend": {"tag": "v2.7.0"}}},
      "'pytorch.mpi_backend.tag' in a.yml is v2.7.0, and pytorch.version is 2.6.0; correct one of the two."),
