@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 REMEDIES = {
@@ -32,6 +33,19 @@ REMEDIES = {
 ELSEWHERE = "Run the acceptance where it can run (acceptance_launcher), or move it to acceptance_where_possible."
 
 VALUES = "Do not publish this release; look into the log, and run the library verification of this release."
+
+RAISED_AT_START = {
+    "ModuleNotFoundError": REMEDIES["imports"],
+    "ImportError": REMEDIES["imports"],
+    "PermissionError": "Give the user of the acceptance access to what is named.",
+}
+"""Remedies by the exception that ended a rank's start; for others the log is all that can be advised."""
+
+
+def start_advice(problem: str) -> str:
+    """Return what to do about a problem of a rank's start; empty, for the usual remedy, where no exception says it."""
+    raised = re.match(r"(\w+(?:Error|Exception|Timeout)): ", problem + " ")
+    return RAISED_AT_START.get(raised.group(1), REMEDIES["job"]) if raised else ""
 
 
 class Failure(NamedTuple):

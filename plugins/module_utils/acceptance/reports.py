@@ -9,7 +9,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ..ranks.libraries import is_named
 from ..verify.rule_globs import Paths, rule_path_glob
-from .failures import ELSEWHERE, Failure
+from .failures import ELSEWHERE, Failure, start_advice
 from .output import EM, LMOD, JobOutput, rank_name
 
 NAMED = 8
@@ -118,7 +118,10 @@ def rank_failures(reports: Sequence[dict[str, Any]], required: Sequence[str]) ->
     for report in sorted(reports, key=lambda report: report["stage"] == "end"):
         for entry in report["checks"]:
             if entry["status"] == "failed":
-                failures += [Failure(entry["name"], "%s: %s" % (rank_name(report), text)) for text in entry["problems"]]
+                failures += [
+                    Failure(entry["name"], "%s: %s" % (rank_name(report), text),
+                            start_advice(text) if entry["name"] == "start" else "")
+                    for text in entry["problems"]]
             elif entry["status"] == "skipped" and entry["name"] in required:
                 message = "%s could not run it: %s" % (rank_name(report), entry["note"])
                 refused.append(Failure(entry["name"], message, ELSEWHERE))

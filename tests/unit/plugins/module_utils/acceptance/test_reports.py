@@ -48,3 +48,15 @@ def test_ranks_that_were_asked_nothing_have_said_nothing():
 def test_a_path_that_can_never_match_is_refused():
     with pytest.raises(StackError, match="can never match"):
         reports.misplaced_libraries([report(0)], [{"name": "libnccl.so.2", "path": "lib/*"}])
+
+
+@pytest.mark.parametrize(("problem", "remedy"), [
+    ("ModuleNotFoundError: No module named 'mpi4py'", "Look for user packages"),
+    ("PermissionError: [Errno 13] Permission denied: '/soft/x'", "Give the user of the acceptance access"),
+    ("RuntimeError: no route to host", "Look into the log."),
+    ("MPI says 1 rank, the environment 4", "Use the launcher that belongs"),
+])
+def test_what_is_advised_about_a_start_fits_what_ended_it(problem, remedy):
+    checks = [{"name": "start", "status": "failed", "problems": [problem], "note": ""}]
+    (failure,) = reports.rank_failures([dict(report(0), stage="start", checks=checks)], [])
+    assert failure.remedy.startswith(remedy)

@@ -22,6 +22,8 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command.wording i
     ("Freeze it again first: playbooks/thaw.yml -e thaw_state=refrozen.", "Freeze it again first: torchstack freeze."),
     ("playbooks/thaw.yml -e torchstack_release=a -e thaw_state=abandoned", "torchstack freeze a --abandon"),
     ("Next: playbooks/drift.yml -e drift_system=true", "Next: torchstack drift --system"),
+    ("A fix that shall stay: playbooks/thaw.yml -e torchstack_release=a -e thaw_paths=... -e thaw_reason=...",
+     "A fix that shall stay: torchstack thaw a --path ... --reason ..."),
     ("Compare it (playbooks/drift.yml), and bring the file back.",
      "Compare it (torchstack drift), and bring the file back."),
 ])
