@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import sys
 
@@ -13,16 +12,12 @@ import pytest
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
+import rehearsals
+
 from rehearsal.cluster import Cluster
 from rehearsal.nodes import names_of_the_cluster
 from rehearsal.podman import Podman
 from rehearsal.trouble import MissingError
-
-NAME = os.environ.get("TORCHSTACK_TEST_REHEARSAL", "torchstack-rehearsal-test")
-"""What the tests call their cluster."""
-
-KEPT = bool(os.environ.get("TORCHSTACK_TEST_REHEARSAL"))
-"""Whether the cluster was named from outside and is left up, for tests that are written on it."""
 
 
 @pytest.fixture(scope="session")
@@ -39,16 +34,8 @@ def podman():
 @pytest.fixture(scope="session")
 def cluster(podman):
     """The cluster, up for all tests, and removed after them; they are skipped where its image cannot be made."""
-    made = Cluster(podman, names_of_the_cluster(NAME))
-    if not KEPT:
-        made.down()
-    try:
-        made.up()
-    except MissingError as missing:
-        pytest.skip(str(missing))
-    yield made
-    if not KEPT:
-        made.down()
+    with rehearsals.lent(Cluster(podman, names_of_the_cluster(rehearsals.NAME)), rehearsals.KEPT) as made:
+        yield made
 
 
 @pytest.fixture()

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make rehearse SITE=polaris RELEASE=rehearsal-real` to its end: real parts on a conda base, compiled with the dress.
 
-On the first call Horovod and mpi4py are compiled, which takes minutes.
+On Slurm, and on the PBS that REHEARSAL_PBS names: with -k slurm or -k pbs on one of them. On the first call on each,
+Horovod and mpi4py are compiled, which takes minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from support import conda_channel
 from support.console import changed_in
 
 from rehearsal.archives import write_archive
+from rehearsal.batch_systems import batch_system_of
 from rehearsal.checkout import CHECKOUT
+from rehearsal.cluster import Cluster
+from rehearsal.inventory import variables
+from rehearsal.nodes import names_of_the_cluster
+from rehearsal.site import of_the_checkout
 
 LACKING = conda_channel.needed_tools(conda_channel.Interpreter("/usr/bin/python3"))
 pytestmark = [
@@ -27,10 +33,22 @@ pytestmark = [
         reason="compiles Horovod, which takes minutes: TORCHSTACK_REHEARSE=polaris-real asks for it"),
     pytest.mark.skipif(bool(LACKING), reason="no channel can be built: missing " + ", ".join(LACKING)),
 ]
-ASKED_FOR = "RELEASE=rehearsal-real"
 RELEASE = yaml.safe_load((CHECKOUT / "inventories/polaris/releases/rehearsal-real.yml").read_text())
 CHANNEL = RELEASE["base"]["channels"][0].removeprefix("file://")
-LOADED = "module load torchstack/rehearsal-real; "
+STEPS = ("mpi4py", "horovod", "node_health", "acceptance")
+"""Of those that are jobs."""
+
+SCRIPT = """#!/bin/bash -l
+module load torchstack/rehearsal-real
+mpiexec -n 2 --ppn 1 python3 /shared/home/researcher/ranks.py
+"""
+SUBMIT = {
+    "slurm": "sbatch --wait --account=science --nodes=2 --output={output} {script}",
+    "pbs": "qsub -W block=true -A science -q debug -l select=2:ncpus=64 -l place=scatter -l walltime=00:10:00 "
+           "-l filesystems=home:eagle -j oe -o {output} {script}",
+}
+"""What the ordinary user types to run a job script on two nodes and wait for its end."""
+
 RANKS = """
 import json
 import torch, horovod.torch as hvd
@@ -60,6 +78,22 @@ print("ranks", json.dumps({
 """
 
 
+@pytest.fixture(scope="module", params=["slurm", "pbs"])
+def scheduler(request):
+    """What the site is rehearsed on; all tests on one come before those on the next."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def cluster(podman, scheduler):
+    """A cluster with that batch system, in the place of the one that other tests share."""
+    site = of_the_checkout("polaris", scheduler)
+    system = batch_system_of(variables(site, site.own, *site.over))
+    names = names_of_the_cluster(rehearsals.NAME + scheduler)
+    with rehearsals.lent(Cluster(podman, names, system=system), rehearsals.KEPT) as made:
+        yield made
+
+
 @pytest.fixture(scope="module")
 def channel(cluster, tmp_path_factory):
     """The conda channel that the release names, on the cluster; one that is there already stays as it is."""
@@ -76,31 +110,49 @@ def channel(cluster, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def rehearsed(cluster, channel):
+def rehearse(cluster, channel, scheduler):
+    """Rehearses the release; what that printed."""
+    return lambda: rehearsals.rehearse(cluster, "polaris", "RELEASE=rehearsal-real", "SCHEDULER=" + scheduler)
+
+
+@pytest.fixture(scope="module")
+def rehearsed(cluster, rehearse):
     """What the first rehearsal printed."""
-    printed = rehearsals.rehearse(cluster, "polaris", ASKED_FOR)
+    printed = rehearse()
     assert "failed=0" in printed
     return printed
 
 
-def test_a_second_rehearsal_changes_nothing_and_submits_nothing(cluster, rehearsed):
+def test_each_step_that_compiles_is_one_job_and_the_acceptance_one_of_the_ordinary_user(cluster, rehearsed):
+    # A cluster that was kept has those of the ordinary user's own too.
+    submitted = [job for job in rehearsals.jobs(cluster).values() if job.name.startswith("ts-")]
+    assert {job.state for job in submitted} == {"COMPLETED"}
+    steps = {job.step: job for job in submitted}
+    assert len(steps) == len(submitted)
+    assert {"ts-" + step for step in STEPS} <= set(steps)
+    acceptance = steps["ts-acceptance"]
+    assert (acceptance.user, acceptance.account) == ("researcher", "science")
+
+
+def test_a_second_rehearsal_changes_nothing_and_submits_nothing(cluster, rehearse, rehearsed):
     before = rehearsals.jobs(cluster)
     assert before
-    assert changed_in(rehearsals.rehearse(cluster, "polaris", ASKED_FOR)) == 0
+    assert changed_in(rehearse()) == 0
     assert rehearsals.jobs(cluster) == before
 
 
 @pytest.fixture(scope="module")
-def ranks(cluster, rehearsed):
+def ranks(cluster, scheduler, rehearsed):
     """What two ranks of the ordinary user said, one on each node, by their rank."""
-    script = "/shared/home/researcher/ranks.py"
-    written = cluster.execute("login", "sh", "-c", 'printf %s "$1" > ' + script, "write", RANKS, user="researcher")
-    assert written.returncode == 0
-    line = LOADED + "mpiexec -n 2 --ppn 1 python3 %s" % script
-    words = ("salloc", "--quiet", "--account=science", "--nodes=2", "bash", "-lc", line)
-    done = cluster.execute("login", *words, user="researcher")
-    said = (done.stdout + done.stderr).decode(errors="replace")
-    assert done.returncode == 0, said
+    place = "/shared/home/researcher/"
+    for name, text in (("ranks.py", RANKS), ("ranks.sh", SCRIPT)):
+        words = ("sh", "-c", 'printf %s "$1" > "$2"', "write", text, place + name)
+        written = cluster.execute("login", *words, user="researcher")
+        assert written.returncode == 0
+    line = SUBMIT[scheduler].format(output=place + "ranks.out", script=place + "ranks.sh")
+    done = cluster.execute("login", "bash", "-lc", line, user="researcher")
+    said = cluster.execute("login", "cat", place + "ranks.out").stdout.decode(errors="replace")
+    assert done.returncode == 0, (done.stderr, said)
     found = [json.loads(text.split("ranks ", 1)[1]) for text in said.splitlines() if text.startswith("ranks ")]
     return sorted(found, key=lambda one: one["rank"])
 
