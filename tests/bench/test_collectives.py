@@ -20,7 +20,7 @@ PRINTED = {path.stem: path.read_text() for path in (CHECKOUT / "tests" / "fixtur
 PERF = "#!/bin/sh\ncat %s\n"
 LAUNCHER = """#!%s
 import json, sys
-rows = [{"bytes": 1 << 30, "busbw": float(%r)}, {"bytes": 1 << 31, "busbw": 1.0}]
+rows = [{"bytes": 1 << 30, "busbw": float(%r)}, {"bytes": 1 << 33, "busbw": 1.0}]
 with open(sys.argv[sys.argv.index("--json") + 1], "w") as stream:
     json.dump({"verified": True, "measurements": [{"rows": rows}]}, stream)
 """
