@@ -1,6 +1,6 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the benchmark is held against nccl-tests; with what they printed on GPUs, and two small programs in their place."""
+"""How the benchmark is held against nccl-tests: with its texts from GPUs, and two small programs in their place."""
 
 from __future__ import annotations
 
