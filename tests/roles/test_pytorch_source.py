@@ -35,13 +35,13 @@ JUDGED = "python - '{"
 class Site:
     """A site and a release on it that was built from source, with what Ansible printed each time."""
 
-    def __init__(self, place, environment):
+    def __init__(self, place, environment, release="release"):
         # The sources' submodules are directories of this account.
         home = place / "home"
         home.mkdir(exist_ok=True)
         (home / ".gitconfig").write_text('[protocol "file"]\n\tallow = always\n')
         self.place, self.environment = place, {**environment, "HOME": str(home)}
-        self.tools, self.site, self.prefix = place / "tools", place / "site", place / "release"
+        self.tools, self.site, self.prefix = place / "tools", place / "site", place / release
         self.records = self.prefix / ".torchstack"
         self.commit = ""
 
@@ -63,13 +63,17 @@ class Site:
         for program in ("fetch-git", "node_jobs.py", "relocate-wheel"):
             shutil.copy(ROLES / "python_tools" / "files" / program, self.tools / "bin")
         (self.tools / "bin" / "fetch-git").chmod(0o755)
+        self.make_base()
+        return ""
+
+    def make_base(self):
+        """An empty base with what PyTorch needs of one."""
         (self.records / "steps").mkdir(parents=True)
         (self.prefix / "base" / "site").mkdir(parents=True)
         shutil.copy(ROLES / "python_tools" / "files" / "sitecustomize.py", self.prefix / "base" / "site")
         numpy = self.prefix / "base" / "lib" / ("python%d.%d" % sys.version_info[:2]) / "site-packages" / "numpy"
         numpy.mkdir(parents=True)
         (numpy / "__init__.py").write_text("def zeros(number):\n    return [0] * number\n")
-        return ""
 
     def variables(self, **source):
         """Those of the role."""
@@ -77,7 +81,7 @@ class Site:
         tag, platform = "cp" + minor.replace(".", ""), "linux_" + os.uname().machine
         facts = {"executable": PYTHON, "minor": minor, "tag": tag, "platform": platform}
         base = bases.describe(
-            {"base": {"kind": "python_overlay"}, "locks": {"tools": ""}}, str(self.place), "release", facts)
+            {"base": {"kind": "python_overlay"}, "locks": {"tools": ""}}, str(self.place), self.prefix.name, facts)
         base["pip"]["install"] = base["pip"]["install"].replace(base["tools"], str(self.tools))
         definition = {
             "cuda": {"version": "11.8", "prefix": str(self.site / "cuda"), "architectures": ["8.0"]},
@@ -92,6 +96,7 @@ class Site:
         }
         return {
             "pytorch_needs": [], "pytorch_nccl_prefix": str(self.site / "nccl"),
+            "pytorch_cache": str(self.place / ".torchstack" / "builds"),
             "release_context": {
                 "prefix": str(self.prefix), "records": str(self.records), "tools": str(self.tools), "frozen": False,
                 "base": base, "definition": definition, "series": {"pytorch": series.load_series(str(SERIES)).digest},
@@ -202,6 +207,16 @@ def test_a_plan_writes_nothing_and_what_is_built_is_not_built_again(site):
     assert changed_in(site.printed["built"][1]) > 0
     assert changed_in(site.printed["second plan"][1]) == 0
     assert changed_in(site.printed["second run"][1]) == 0
+
+
+def test_another_release_takes_the_wheel_over(site, ansible_environment, tmp_path):
+    other = Site(site.place, ansible_environment, "other")
+    other.commit = site.commit
+    other.make_base()
+    code, said = other.roll_out(tmp_path)
+    assert code == 0, said[-6000:]
+    assert "taken over from release release" in said
+    assert len(list((other.prefix / "wheels").glob("torch-*.whl"))) == 1
 
 
 def test_the_series_of_the_release_file_is_kept_where_a_site_has_its_own(site, tmp_path):
