@@ -18,30 +18,20 @@ import random
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_load import ask, loaded
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import (
-    EM,
-    LMOD,
-    is_bookkeeping,
-    version,
-)
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD, is_bookkeeping
 from support.module_runs import Runs, play
-from support.module_worlds import Module, random_world, write_world
+from support.module_worlds import Module, has_pushenv, random_world, write_world
 
 SEQUENCES = int(os.environ.get("TORCHSTACK_MODULE_SEQUENCES", "40"))
 IN_ONE_WORLD = 20
 FIRST = int(os.environ.get("TORCHSTACK_MODULE_SEED", "0"))
 
 
-def pushes(system):
-    """Whether a module system has pushenv, and families."""
-    return system.kind == LMOD or not version(system, dict(os.environ), 60).startswith("4.")
-
-
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEQUENCES // IN_ONE_WORLD))
 def test_s41_after_any_commands_the_environment_is_that_of_the_modules_that_are_loaded(system, tmp_path, seed):
     source = random.Random(seed)
     modules = random_world(source)
-    directories = write_world(tmp_path, modules, system, pushes(system))
+    directories = write_world(tmp_path, modules, system, has_pushenv(system))
     runs = Runs(system, tmp_path)
     for _number in range(IN_ONE_WORLD):
         problems = play(runs, modules, directories, source, source.randint(2, 6))
@@ -112,7 +102,7 @@ def test_a_release_under_the_site_s_name_and_under_our_own_take_turns_in_one_tre
 
 
 def test_environment_modules_say_which_module_of_the_family_is_loaded_and_what_to_type(system, tmp_path):
-    if system.kind != EM or not pushes(system):
+    if system.kind != EM or not has_pushenv(system):
         pytest.skip("Lmod swaps modules of a family, and version 4 knows no family")
     real, _control = write_world(tmp_path, [CONDA, TORCHSTACK], system, True)
     environment = ask(system, {**USER, "MODULEPATH": real}, ("load", "conda/1"), 60, shell=False).environment
@@ -205,7 +195,7 @@ def test_what_comes_instead_of_ours_is_not_what_a_push_before_it_had_found(syste
 
 
 def test_an_empty_value_of_the_user_s_keeps_no_other_module_from_unloading(system, say, monkeypatch):
-    if not pushes(system):
+    if not has_pushenv(system):
         pytest.skip("this version has no pushenv")
     monkeypatch.setitem(USER, "THREE", "")
     ours = Module("torchstack", "1", "", True, (("setenv", "THREE", "ours"),))
@@ -246,7 +236,7 @@ def test_a_value_comes_back_though_another_module_has_set_the_same_as_ours(syste
 
 
 def test_what_another_module_has_pushed_away_of_ours_does_not_come_back_when_ours_is_gone(system, say):
-    if not pushes(system):
+    if not has_pushenv(system):
         pytest.skip("this version has no pushenv")
     ours = Module("torchstack", "1", "", True, (("setenv", "THREE", "ours"), ("setenv", "TWO", "ours")))
     other = Module("extra", "1", "", False, (("pushenv", "THREE", "pushed"), ("pushenv", "TWO", "pushed")))

@@ -7,13 +7,12 @@ That are the value that comes back and, with Environment Modules, the entry that
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import pytest
-from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD, version
+from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.module_system import EM, LMOD
 from support.module_runs import Runs, Watch
-from support.module_worlds import Module, write_world
+from support.module_worlds import Module, has_pushenv, write_world
 
 PATH = "LD_LIBRARY_PATH"
 A, B, USERS = "/soft/a/bin", "/soft/b/bin", "/u/x"
@@ -98,7 +97,7 @@ FOUND = {
 def play(system, tmp_path):
     """Give the commands of a sequence; return after how many there is something wrong, and what."""
     def run(sequence):
-        pushes = system.kind == LMOD or not version(system, dict(os.environ), 60).startswith("4.")
+        pushes = has_pushenv(system)
         if not pushes and any(action[0] == "pushenv" for module in sequence.modules for action in module.actions):
             pytest.skip("this version has no pushenv")
         directories = write_world(tmp_path, sequence.modules, system, pushes)

@@ -9,6 +9,7 @@ What is not as it should be is a fault unless the control leaves the same: then 
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Mapping, NamedTuple, Sequence
 
@@ -124,6 +125,13 @@ def plain_text(module: Module, kind: str) -> str:
         command = "setenv" if command == "pushenv" and kind == "old" else command
         lines.append("%s %s%s" % (words.get(command, command), name, "" if command == "unsetenv" else ' "%s"' % quoted))
     return "\n".join(lines) + "\n"
+
+
+def has_pushenv(system) -> bool:
+    """Whether a module system has pushenv, and families."""
+    if system.kind == module_system.LMOD:
+        return True
+    return not module_system.version(system, dict(os.environ), 60).startswith("4.")
 
 
 def write_world(place, modules: Sequence[Module], system, pushes: bool) -> tuple[str, str]:
