@@ -44,7 +44,7 @@ RAISED_AT_START = {
 
 def start_advice(problem: str) -> str:
     """Return what to do about a problem of a rank's start; empty, for the usual remedy, where no exception says it."""
-    raised = re.match(r"(\w+(?:Error|Exception|Timeout)): ", problem + " ")
+    raised = re.match(r"(\w+(?:Error|Exception|Timeout)): ", problem)
     return RAISED_AT_START.get(raised.group(1), REMEDIES["job"]) if raised else ""
 
 
