@@ -10,16 +10,10 @@ goes is out of the list before it stops to load.
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple, Sequence
 
 from ..core.errors import StackError
-from ..modulefiles.layout import (
-    read_bytes,
-    relative_path,
-    visible_versions,
-)
-from ..modulefiles.visible_text import Added, one_line, read_added
+from ..modulefiles.visible_text import Added, one_line
 from .publication_changes import (
     ALSO,
     DEFAULT,
