@@ -42,7 +42,7 @@ class Cluster:
     Args:
         podman: how podman is run here.
         names: what its parts are called.
-        mounts: paths of this machine that the login node sees read-only, at the same place.
+        mounts: paths of this machine that the login nodes see read-only, at the same place.
         system: its batch system; None: Slurm.
     """
 
@@ -128,7 +128,7 @@ class Cluster:
                 )
 
     def _networks(self) -> None:
-        """One network for all without a way out and without a name service; one for the login node that leads out."""
+        """One network for all without a way out and without a name service; one for the login nodes that leads out."""
         if not self.podman.exists("network", self.names.inside):
             self.podman.ask("network", "create", self._label, "--internal", "--disable-dns", self.names.inside)
         if not self.podman.exists("network", self.names.outside):
@@ -145,7 +145,7 @@ class Cluster:
         """Make a node's container."""
         networks = ["--network=%s:ip=%s" % (self.names.inside, hosts[node])]
         mounts: list[str] = []
-        if node == LOGIN:
+        if node in self.names.login:
             networks.append("--network=" + self.names.outside)
             mounts = ["--volume=%s:%s:ro" % (path, path) for path in self.mounts]
         self.podman.ask(
@@ -178,7 +178,7 @@ class Cluster:
         # tmpfiles.d(5). A node's devices have the modes of this machine's until then.
         lines = ["z %s %s - - -\n" % item for item in devices().items()]
         files["etc/tmpfiles.d/rehearsal-devices.conf"] = "".join(lines)
-        if node == LOGIN:
+        if node in self.names.login:
             files["etc/pip.conf"] = self.pip.configuration
             files["etc/apt/apt.conf.d/90rehearsal"] = "".join(line + ";\n" for line in distribution.settings())
         self.podman.ask("cp", "-", self.names.container(node) + ":/", data=archive_of(files))
@@ -241,7 +241,8 @@ class Cluster:
     def tell(self) -> None:
         """Say how the nodes are entered."""
         say("\nThe rehearsal is up, until `make rehearse-down`. A shell on its nodes:")
-        doors = [("rollout", LOGIN), ("researcher", LOGIN), *(("rollout", node) for node in self.names.compute)]
+        doors = [(user, node) for node in self.names.login for user in ("rollout", "researcher")]
+        doors += [("rollout", node) for node in self.names.compute]
         for user, node in doors:
             say("  %-10s on %-9s %s" % (user, node, self.entering(node, user)))
         say("  root       on %-9s %s" % (CONTROL, self.entering(CONTROL)))

@@ -33,6 +33,12 @@ options:
     default: false
     env:
       - name: TORCHSTACK_NAMES_WORDS
+  names_site:
+    description: The site that these words name; empty where they take it by themselves.
+    type: str
+    default: ""
+    env:
+      - name: TORCHSTACK_NAMES_SITE
 """
 
 import atexit
@@ -129,7 +135,9 @@ class CallbackModule(Default):
     def say(self, line: str, color: str | None = None) -> None:
         """Print a line."""
         self.since_failure += 1
-        self._display.display(as_typed(line) if self.get_option("names_words") else line, color=color)
+        if self.get_option("names_words"):
+            line = as_typed(line, self.get_option("names_site"))
+        self._display.display(line, color=color)
 
     @staticmethod
     def found(result: Any) -> dict[str, Any]:

@@ -193,6 +193,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire 
     retirement_record,
 )
 from ansible_collections.hpcml.torchstack.plugins.module_utils.lifecycle.retire_checks import (
+    command_of,
     find_problems,
     find_use_problems,
     refusal_error,
@@ -287,7 +288,7 @@ def require_aside(facts: Facts, state: str, apply: bool) -> None:
     if apply and not facts.record.get("planned"):
         raise StackError(
             "Release %s is not aside: it was put back meanwhile." % facts.state.release, state,
-            "Run playbooks/retire.yml with retire_to=removed again.", facts.state.prefix)
+            "Run it again: %s." % command_of(facts.state.release, "removed"), facts.state.prefix)
 
 
 def begin_deletion(facts: Facts, record: dict, params: dict, apply: bool) -> dict:
@@ -317,7 +318,7 @@ def record_removal(facts: Facts, record: dict, _params: dict, apply: bool) -> di
     left = [path for path in retire_steps.removal_paths(facts._replace(record=record)) if os.path.lexists(path)]
     if left and apply:
         raise StackError(
-            "%s is still there." % left[0], "removed", "Run playbooks/retire.yml with retire_to=removed again.",
+            "%s is still there." % left[0], "removed", "Run it again: %s." % command_of(facts.state.release, "removed"),
             left[0])
     done = removal_record(facts.afterwards)
     record = dict(record, state="removed", freed=done.get("freed", {}), removed_at=now())

@@ -112,6 +112,21 @@ class Site:
         assert rollout.wait() != 0, rollout.text[-6000:]
         return rollout
 
+    def document(self, *words, given=()):
+        """Run a word of the command with ``--json``; the one document on its standard output.
+
+        Args:
+            given: further arguments of ansible-playbook.
+        """
+        path = "%s:%s" % (os.path.dirname(sys.executable), self.environment["PATH"])
+        done = subprocess.run(
+            [str(CHECKOUT / "bin" / "torchstack"), *words, "--json", "--", *self.inventory, *given], cwd=CHECKOUT,
+            env={**self.environment, "PATH": path}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False)
+        found = json.loads(done.stdout)
+        assert (found["word"], found["rc"], found["format"]) == (words[0], done.returncode, 1), done.stderr[-6000:]
+        return found
+
     def remove(self):
         """Remove the root, frozen or not."""
         if self.root.exists():

@@ -85,9 +85,12 @@ def test_the_default_goes_back_in_one_command_and_forward_again(life):
     assert_users_see(life, {OLD, NEW}, OLD)
     # The first one renews the report, which says what users see; there is nothing else to do.
     once = life.roll_out("-e", "torchstack_release=" + NEW)
-    again = life.roll_out("-e", "torchstack_release=" + NEW)
-    assert once.changed <= 3 and again.changed == 0, again.text
-    assert "get %s, unchanged: the rollback of %s by " % (OLD, NEW) in again.text
+    again = life.document("rollout", "local", NEW)
+    assert once.changed <= 3 and "get %s, unchanged: the rollback of %s by " % (OLD, NEW) in once.text, once.text
+    assert again["rc"] == 0 and again["finished"], again
+    assert again["steps"] == again["changed"] == again["failures"] == []
+    assert any("get %s, unchanged: the rollback of %s by " % (OLD, NEW) in line
+               for said in again["messages"] for line in said["lines"]), again["messages"]
     assert_users_see(life, {OLD, NEW}, OLD)
     play(life, "publish", NEW, publish_to="default")
     assert_users_see(life, {OLD, NEW}, NEW)
@@ -112,7 +115,10 @@ def test_the_former_default_is_retired_in_steps(life):
     assert_users_see(life, {OLD, NEW}, NEW)
     twice(life, "retire", OLD, retire_to="hidden", **now)
     assert_users_see(life, {NEW}, NEW)
-    twice(life, "retire", OLD, retire_to="removed", **now)
+    further = [word for item in now.items() for word in ("-e", "%s=%s" % item)]
+    removed, again = (life.document("retire", "local", OLD, "--to", "removed", given=further) for _time in range(2))
+    assert removed["rc"] == again["rc"] == 0 and removed["changed"] and again["changed"] == [], (removed, again)
+    assert removed["failures"] == again["failures"] == []
     assert_users_see(life, {NEW}, NEW)
     assert not (life.root / OLD).exists()
     record = json.loads((life.root / ".torchstack" / OLD / "retired.json").read_text())

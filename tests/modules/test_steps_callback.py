@@ -157,3 +157,5 @@ def test_words_of_the_command_are_named_only_to_whom_has_typed_them(played):
     tasks = [{"name": "Say", "ansible.builtin.debug": {"msg": "Next: playbooks/publish.yml -e publish_to=default."}}]
     assert "Next: playbooks/publish.yml -e publish_to=default." in played(tasks)[1]
     assert "Next: torchstack publish --to default." in played(tasks, TORCHSTACK_NAMES_WORDS="true")[1]
+    named = played(tasks, TORCHSTACK_NAMES_WORDS="true", TORCHSTACK_NAMES_SITE="polaris")[1]
+    assert "Next: torchstack publish polaris --to default." in named

@@ -34,7 +34,8 @@ def podman():
 @pytest.fixture(scope="session")
 def cluster(podman):
     """The cluster, up for all tests, and removed after them; they are skipped where its image cannot be made."""
-    with rehearsals.lent(Cluster(podman, names_of_the_cluster(rehearsals.NAME)), rehearsals.KEPT) as made:
+    names = names_of_the_cluster(rehearsals.NAME, login=rehearsals.LOGIN_NODES)
+    with rehearsals.lent(Cluster(podman, names), rehearsals.KEPT) as made:
         yield made
 
 

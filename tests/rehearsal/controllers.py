@@ -155,8 +155,8 @@ class Step:
 
     def status(self):
         """The content of its job.json."""
-        return json.loads(self.on(LOGIN, "cat %s/steps/%s/job.json" % (self.top, self.name)).text)
+        return json.loads(self.on(LOGIN, "cat %s/.torchstack/steps/%s/job.json" % (self.top, self.name)).text)
 
     def log(self):
         """All that its script and its supervisors have printed."""
-        return self.on(LOGIN, "cat %s/steps/%s/log" % (self.top, self.name)).text
+        return self.on(LOGIN, "cat %s/.torchstack/steps/%s/log" % (self.top, self.name)).text

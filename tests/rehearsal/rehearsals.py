@@ -19,6 +19,9 @@ from rehearsal.trouble import MissingError
 NAME = os.environ.get("TORCHSTACK_TEST_REHEARSAL", "torchstack-rehearsal-test")
 """What the tests call their cluster."""
 
+LOGIN_NODES = 2
+"""Of the tests' cluster."""
+
 KEPT = bool(os.environ.get("TORCHSTACK_TEST_REHEARSAL"))
 """Whether the cluster was named from outside and is left up, for tests that are written on it."""
 
@@ -107,7 +110,9 @@ def rehearse(cluster, site, *arguments):
     """Run `make rehearse` on a cluster; what it printed."""
     done = subprocess.run(
         ["make", "--silent", "rehearse", "SITE=" + site, *arguments],
-        cwd=CHECKOUT, env={**os.environ, "REHEARSAL_NAME": cluster.names.cluster}, stdin=subprocess.DEVNULL,
+        cwd=CHECKOUT, stdin=subprocess.DEVNULL,
+        env={**os.environ, "REHEARSAL_NAME": cluster.names.cluster,
+             "REHEARSAL_LOGIN_NODES": str(len(cluster.names.login))},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:]

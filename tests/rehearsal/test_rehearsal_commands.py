@@ -107,7 +107,10 @@ def test_a_file_that_is_no_release_of_the_site_is_refused_with_those_that_are(gi
 
 @pytest.mark.parametrize(
     "name, value",
-    [("REHEARSAL_NAME", "somebody-elses"), ("REHEARSAL_NODES", "many"), ("REHEARSAL_MOUNTS", "/nowhere/at/all")],
+    [
+        ("REHEARSAL_NAME", "somebody-elses"), ("REHEARSAL_NODES", "many"), ("REHEARSAL_LOGIN_NODES", "0"),
+        ("REHEARSAL_MOUNTS", "/nowhere/at/all"),
+    ],
 )
 def test_a_setting_that_cannot_be_used_is_named(name, value):
     sentence = said("up", **{name: value})

@@ -11,7 +11,7 @@ import pytest
 from controllers import MODULE, Step
 from support.polling import eventually
 
-from rehearsal.checkout import make_environment, send_checkout
+from rehearsal.checkout import PLACE, make_environment, send_checkout
 from rehearsal.nodes import LOGIN
 
 WAITS = pytest.mark.skipif(
@@ -73,6 +73,23 @@ def test_a_build_is_one_job_on_a_compute_node_and_a_second_run_submits_nothing(s
     eventually(lambda: built.jobs("state") == [("COMPLETED",)], "accounting to know the end", PATIENCE)
     assert built.start().succeed().changed == 0
     assert built.jobs("state") == [("COMPLETED",)]
+
+
+def test_a_build_is_looked_at_from_another_login_node(step, cluster, on):
+    built = step()
+    controller = built.start()
+    building(built)
+    on(LOGIN, "echo '{release: %s, site: local}' > %s/.torchstack/release.yml" % (built.name, built.top))
+    look = "%s/.venv/bin/torchstack %%s --root %s %s" % (PLACE, *os.path.split(built.top))
+    ((job, _state),) = built.queued().items()
+    other = cluster.names.login[1]
+    assert on(other, "hostname").text.strip() == other
+    assert "Step 1: %s, running job %s on %s 50 %% for " % (
+        built.name, job, built.begun()[0]) in on(other, look % "status").text
+    built.let_go()
+    assert "[2/2] let go" in on(other, look % "logs -f").text.splitlines()
+    controller.succeed()
+    assert "Steps done: 1" in on(other, look % "status").text
 
 
 def test_a_controller_killed_before_it_submits_leaves_the_job_to_the_next(step):

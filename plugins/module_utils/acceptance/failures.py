@@ -34,7 +34,16 @@ ELSEWHERE = "Run the acceptance where it can run (acceptance_launcher), or move 
 
 VALUES = "Do not publish this release; look into the log, and run the library verification of this release."
 
+APART = ("See whether all ranks were started, and whether their nodes reach each other at the address in the message: "
+         "names of hosts, firewalls between nodes, MASTER_ADDR where the launcher sets it.")
+"""Of ranks that wait for others which do not come."""
+
 RAISED_AT_START = {
+    "ConnectionError": APART,
+    "ConnectionRefusedError": APART,
+    "DistNetworkError": APART,
+    "DistStoreError": APART,
+    "TimeoutError": APART,
     "ModuleNotFoundError": REMEDIES["imports"],
     "ImportError": REMEDIES["imports"],
     "PermissionError": "Give the user of the acceptance access to what is named.",
@@ -45,7 +54,10 @@ RAISED_AT_START = {
 def start_advice(problem: str) -> str:
     """Return what to do about a problem of a rank's start; empty, for the usual remedy, where no exception says it."""
     raised = re.match(r"(\w+(?:Error|Exception|Timeout)): ", problem)
-    return RAISED_AT_START.get(raised.group(1), REMEDIES["job"]) if raised else ""
+    if raised is None:
+        return ""
+    waited = re.search("(?i)timed? ?out", problem)
+    return RAISED_AT_START.get(raised.group(1), APART if waited else REMEDIES["job"])
 
 
 class Failure(NamedTuple):

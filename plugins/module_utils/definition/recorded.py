@@ -51,7 +51,8 @@ def refusal(found: Definition, records: Mapping[str, Any], name: str, source: st
             name, frozen["frozen_at"], ", ".join(changes), another)
     if thawed:
         return "Release %s is thawed since %s by %s (%s), and is not rolled out meanwhile. Freeze it again first: " \
-            "playbooks/thaw.yml -e thaw_state=refrozen." % (name, thawed["at"], thawed["who"], thawed["why"])
+            "playbooks/thaw.yml -e torchstack_release=%s -e thaw_state=refrozen." % (
+                name, thawed["at"], thawed["who"], thawed["why"], name)
     return ""
 
 
@@ -60,7 +61,8 @@ def absence(records: Mapping[str, Any], name: str, root: str) -> str:
     if is_gone(records):
         return "Release %s was retired on %s: there is nothing left of it below %s." % (name, retired_on(records), root)
     if records.get("content") is None:
-        return "Release %s was never opened below %s: run the site's whole playbook first." % (name, root)
+        return "Release %s was never opened below %s. Roll it out first: " \
+            "playbooks/rollout.yml -e torchstack_release=%s." % (name, root, name)
     return ""
 
 

@@ -10,16 +10,10 @@ goes is out of the list before it stops to load.
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple, Sequence
 
 from ..core.errors import StackError
-from ..modulefiles.layout import (
-    read_bytes,
-    relative_path,
-    visible_versions,
-)
-from ..modulefiles.visible_text import Added, one_line, read_added
+from ..modulefiles.visible_text import Added, one_line
 from .publication_changes import (
     ALSO,
     DEFAULT,
@@ -34,7 +28,11 @@ from .publication_facts import (
     STEP,
     VISIBLE,
     Facts,
+    command_of_default,
     default_before,
+    is_listed,
+    notice_of,
+    others_listed,
 )
 from .publication_first import Candidate, reason_to_keep
 from .publication_plan import Plan
@@ -118,14 +116,12 @@ def _roll_back(plan: Plan, facts: Facts, withdrawn: bool = False) -> None:
 
 def _require_alone(facts: Facts, syntax: str) -> None:
     """Refuse to take the default away while others are listed: the highest would be taken, which nobody has chosen."""
-    others = [
-        version for version in visible_versions(facts.root, syntax, facts.name)
-        if version != facts.version and _is_listed(facts, syntax, version)]
+    others = others_listed(facts, syntax)
     if others:
         raise StackError(
             "There was no default before %s, and without one users would get whichever version sorts last of %s." % (
                 facts.full_name, ", ".join(others)), STEP,
-            "Say which is to be the default: playbooks/publish.yml -e torchstack_release=... -e publish_to=default.")
+            "Say which is to be the default, as in %s." % command_of_default(facts, syntax, others[-1]))
 
 
 def _withdraw(plan: Plan, facts: Facts) -> None:
@@ -207,23 +203,14 @@ def candidate_of(facts: Facts) -> Candidate:
 def is_any_listed(facts: Facts) -> dict[str, bool]:
     """Tell whether users see any version of the module, by syntax, with this release as the facts have it."""
     return {
-        syntax: facts.state(syntax) == VISIBLE or any(
-            version != facts.version and _is_listed(facts, syntax, version)
-            for version in visible_versions(facts.root, syntax, facts.name))
-        for syntax in facts.syntaxes}
+        syntax: facts.state(syntax) == VISIBLE or bool(others_listed(facts, syntax)) for syntax in facts.syntaxes}
 
 
 def former_default(facts: Facts, syntax: str) -> str:
     """Return the version that a rollback of this release makes the default; empty for none."""
 
     return default_before(
-        facts.journal, syntax, facts.name, facts.version, lambda version: _is_listed(facts, syntax, version))
-
-
-def _is_listed(facts: Facts, syntax: str, version: str) -> bool:
-    """Tell whether a version is listed and loads."""
-    content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
-    return content is not None and not read_added(content).gone and version not in facts.hidden[syntax]
+        facts.journal, syntax, facts.name, facts.version, lambda version: is_listed(facts, syntax, version))
 
 
 def facts_after(facts: Facts, actions: Sequence[Action]) -> Facts:
@@ -248,11 +235,19 @@ def said_by_default(before: Facts, after: Facts) -> list[str]:
     for syntax in after.syntaxes:
         version = after.defaults[syntax]
         if version and version not in (before.defaults[syntax], after.version):
-            content = read_bytes(os.path.join(after.root, relative_path(syntax, after.name, version)))
-            found[version] = read_added(content).notice if content is not None else ""
-    return ["The default is %s/%s now, which is on its way out, and loading it says: %s To have another one: "
-            "playbooks/publish.yml -e torchstack_release=... -e publish_to=default." % (after.name, version, notice)
-            for version, notice in found.items() if notice]
+            notice = notice_of(after, syntax, version)
+            if notice:
+                found[version] = (notice, _to_have_another(after, syntax, version))
+    return ["The default is %s/%s now, which is on its way out, and loading it says: %s%s" % (
+        after.name, version, notice, another) for version, (notice, another) in found.items()]
+
+
+def _to_have_another(facts: Facts, syntax: str, version: str) -> str:
+    """Say how a version that stays becomes the default instead of another one; empty where none stays."""
+    listed = [*others_listed(facts, syntax), *([facts.version] if facts.state(syntax) == VISIBLE else [])]
+    stay = [other for other in listed if other != version and not notice_of(facts, syntax, other)]
+    return "".join(" To have %s/%s: %s." % (facts.name, other, command_of_default(facts, syntax, other))
+                   for other in stay[-1:])
 
 
 def not_verified(facts: Facts) -> list[str]:

@@ -20,6 +20,7 @@ from ..modulefiles.layout import (
     read_own,
     relative_path,
     stage_directory,
+    visible_versions,
 )
 from ..modulefiles.visible_text import Added, read_added
 from ..release.records import ReleaseFiles, subject_of
@@ -28,7 +29,7 @@ from ..release.states import (
     default_of,
     hidden_of,
 )
-from .publication_changes import ALSO, DEFAULT
+from .publication_changes import ALSO, DEFAULT, SHOW
 
 STEP = "check what is to be published"
 NONE, VISIBLE, HIDDEN, GONE = "none", "visible", "hidden", "gone"
@@ -156,6 +157,33 @@ def _read_record(path: str) -> object:
         raise StackError(
             "Cannot read the record %s: %s." % (path, error), STEP, "Run the role that writes it again.", path
         ) from error
+
+
+def is_listed(facts: Facts, syntax: str, version: str) -> bool:
+    """Tell whether a version is listed and loads."""
+    content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
+    return content is not None and not read_added(content).gone and version not in facts.hidden[syntax]
+
+
+def others_listed(facts: Facts, syntax: str) -> list[str]:
+    """Return the other versions of the module that are listed and load."""
+    return [
+        version for version in visible_versions(facts.root, syntax, facts.name)
+        if version != facts.version and is_listed(facts, syntax, version)]
+
+
+def notice_of(facts: Facts, syntax: str, version: str) -> str:
+    """Return what loading a listed version says; empty for nothing."""
+    content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
+    return "" if content is None else read_added(content).notice
+
+
+def command_of_default(facts: Facts, syntax: str, version: str) -> str:
+    """Return what makes a version of the module the default, by the release that has shown it."""
+    path = relative_path(syntax, facts.name, version)
+    shown = (entry for entry in reversed(facts.journal) if entry.get("action") == SHOW and entry.get("path") == path)
+    return "playbooks/publish.yml -e torchstack_release=%s -e publish_to=default" % (
+        next((entry.get("release") for entry in shown), version))
 
 
 class Move(NamedTuple):

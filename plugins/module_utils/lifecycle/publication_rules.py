@@ -17,7 +17,7 @@ from ..modulefiles.layout import (
 )
 from ..modulefiles.visible_text import one_line
 from ..release.states import REMOVED
-from .publication_facts import STEP, Facts
+from .publication_facts import STEP, Facts, command_of_default, others_listed
 from .publication_first import SYSTEMS
 
 
@@ -31,7 +31,9 @@ def require_publishable(facts: Facts, without_acceptance: str) -> None:
         raise StackError(
             "Release %s is thawed (%s): what may still change is not published." % (
                 facts.release, one_line(str(facts.thawed.get("why", "")))), STEP,
-            "Freeze it again with playbooks/thaw.yml, and accept it.", stage_directory(facts.root, facts.release))
+            "Freeze it again, playbooks/thaw.yml -e torchstack_release=%s -e thaw_state=refrozen, and accept it, "
+            "playbooks/accept.yml -e torchstack_release=%s." % (facts.release, facts.release),
+            stage_directory(facts.root, facts.release))
     require_verified_bytes(facts)
     _require_acceptance(facts, without_acceptance)
 
@@ -69,7 +71,9 @@ def _require_acceptance(facts: Facts, without: str) -> None:
     if without.strip():
         return
     path = os.path.join(stage_directory(facts.root, facts.release, next(iter(facts.acceptances), "")), ACCEPTANCE)
-    remedy = "Run playbooks/accept.yml for it, or give the reason for doing without in publish_without_acceptance."
+    remedy = (
+        "Accept it: playbooks/accept.yml -e torchstack_release=%s. Or give the reason for doing without in "
+        "publish_without_acceptance." % facts.release)
     if facts.standing.state != "passed":
         # In a plan, what a rollout accepts before it publishes is still to come.
         details = {} if facts.standing.state == "failed" else {"planned_after": "acceptance"}
@@ -92,5 +96,7 @@ def require_not_default(facts: Facts) -> None:
             raise StackError(
                 "%s is the default for %s, and the default cannot be hidden." % (
                     facts.full_name, SYSTEMS[syntax]), STEP,
-                "Make another release the default first, or roll back.",
+                " ".join(["Give it back: playbooks/rollback.yml.", *(
+                    "Or make another one the default: %s." % command_of_default(facts, syntax, version)
+                    for version in others_listed(facts, syntax)[-1:])]),
                 os.path.join(facts.root, default_path(syntax, facts.name)))

@@ -32,11 +32,12 @@ def _reasons(facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, An
     state = facts.state
     of = [SYSTEMS[syntax] for syntax in SYNTAXES if state.default[syntax]]
     if of:
-        yield "It is the default of %s: make another release the default first (playbooks/publish.yml, or " \
-              "playbooks/rollback.yml)." % " and ".join(of)
+        yield "It is the default of %s: give that back first (playbooks/rollback.yml), or make another release the " \
+              "default (playbooks/publish.yml -e torchstack_release=... -e publish_to=default)." % " and ".join(of)
     if state.thawed is not None:
-        yield "It is thawed since %s: freeze it again, or take the thaw back (playbooks/thaw.yml)." % (
-            state.thawed.get("at", "an unknown time"))
+        command = "playbooks/thaw.yml -e torchstack_release=%s -e thaw_state=" % state.release
+        yield "It is thawed since %s: freeze it again (%srefrozen), or take the thaw back (%sabandoned)." % (
+            state.thawed.get("at", "an unknown time"), command, command)
     frozen_at = str((state.frozen or {}).get("frozen_at", ""))
     age = days_since(frozen_at, now)
     if age < rules.minimum_age:
@@ -45,20 +46,25 @@ def _reasons(facts: Facts, to: str, rules: Rules, uses: Sequence[Mapping[str, An
     if to != "removed":
         if not facts.seen:
             yield "No module system shows it, so that there is nobody to tell: it can be removed at once " \
-                  "(retire_to=removed)."
+                  "(%s)." % command_of(state.release, "removed")
         return
     if facts.seen:
-        yield from _notice_problems(facts.record, rules.notice_days, now)
+        yield from _notice_problems(state.release, facts.record, rules.notice_days, now)
     yield from _tree_problems(facts.amount)
     for host in uses:
         yield from find_use_problems(host, rules.unseen)
 
 
-def _notice_problems(record: Mapping[str, Any], notice_days: float, now: str) -> Iterator[str]:
+def command_of(release: str, to: str) -> str:
+    """Return what retires a release so far."""
+    return "playbooks/retire.yml -e torchstack_release=%s -e retire_to=%s" % (release, to)
+
+
+def _notice_problems(release: str, record: Mapping[str, Any], notice_days: float, now: str) -> Iterator[str]:
     told = str(record.get("told_at", ""))
     if notice_days and not told:
-        yield "Its users have not been told, and retire_notice_days is %g: run this with retire_to=deprecated " \
-              "first." % notice_days
+        yield "Its users have not been told, and retire_notice_days is %g: tell them first (%s)." % (
+            notice_days, command_of(release, "deprecated"))
     elif days_since(told, now) < notice_days:
         yield "Its users have been told at %s, %.1f days ago, and retire_notice_days is %g." % (
             told, days_since(told, now), notice_days)
@@ -125,4 +131,4 @@ def require_gone(facts: Facts) -> None:
         raise StackError(
             "Release %s is not put aside: it was published meanwhile, and loads in %s." % (
                 state.release, " and ".join(shown)), "aside",
-            "Run playbooks/retire.yml with retire_to=removed again: it tells the users first.", state.prefix)
+            "Run it again, as it tells the users first: %s." % command_of(state.release, "removed"), state.prefix)

@@ -31,7 +31,7 @@ def _decide(found: Mapping[str, Any]) -> dict[str, Any]:
         ]
     problems += [dict(finding, of="pair sweep") for finding in sweep.get("problems", [])]
     for name, record in (("node health", health), ("pair sweep", sweep)):
-        problems += _record_problems(name, record, release["subject"])
+        problems += _record_problems(name, record, release)
     if failed and not (accepted and accepted["passed"]):
         word, tone = "Not built", BAD
     elif accepted is None:
@@ -42,7 +42,7 @@ def _decide(found: Mapping[str, Any]) -> dict[str, Any]:
         word, tone = "Accepted in another state", WARNED
         problems.append({
             "of": "acceptance", "message": "The acceptance was of another state of this release.",
-            "remedy": "Run playbooks/accept.yml for it.",
+            "remedy": "Accept it: playbooks/accept.yml -e torchstack_release=%s." % release["name"],
         })
     else:
         word, tone = ("Accepted, with findings", WARNED) if problems else ("Accepted", GOOD)
@@ -58,14 +58,14 @@ def _step_problem(step: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _record_problems(name: str, found: Mapping[str, Any], subject: str) -> list[dict[str, str]]:
+def _record_problems(name: str, found: Mapping[str, Any], release: Mapping[str, Any]) -> list[dict[str, str]]:
     """Explain why a record does not count: failed without a reason, or of another state of the release."""
     problems = []
     if found and not found["passed"] and not found["problems"]:
         problems.append({"of": name, "message": "It did not pass, and its record does not say why.", "remedy": ""})
-    if found and found["subject"] and subject and found["subject"] != subject:
+    if found and found["subject"] and release["subject"] and found["subject"] != release["subject"]:
         problems.append({
             "of": name, "message": "It was of another state of this release.",
-            "remedy": "Run playbooks/accept.yml for this one.",
+            "remedy": "Accept this one: playbooks/accept.yml -e torchstack_release=%s." % release["name"],
         })
     return problems

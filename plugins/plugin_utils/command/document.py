@@ -64,9 +64,11 @@ def describe(
     """
     played = {key: sequence(record.get(key)) for key in PLAYED}
     played["messages"] = [
-        {**one, "lines": [as_typed(line) for line in texts(one.get("lines"))]} for one in mappings(played["messages"])]
+        {**one, "lines": [as_typed(said, line.site) for said in texts(one.get("lines"))]}
+        for one in mappings(played["messages"])]
     played["failures"] = [
-        {**one, "message": as_typed(text(one.get("message")))} for one in mappings(played["failures"])]
+        {**one, "message": as_typed(text(one.get("message")), line.site)}
+        for one in mappings(played["failures"])]
     return {
         "format": FORMAT, "word": word, "site": target.site or None, "releases": list(target.releases),
         "command": line.shown(), "rc": code, "check": bool(record.get("check")) or "--check" in line.words,

@@ -71,12 +71,28 @@ def run_playbook(
             print(line.shown())
         return DONE
     about, builds = " ".join([target.site, *target.releases]).strip(), not verb.playbook and "--check" not in line.words
+    if verb.playbook:
+        _known_where_it_lies(workspace, target)
     if as_json:
         return document.run(
             word, line, target, (lambda record: rollout.after_interruption(record, about)) if builds else None)
     if not builds:
         return playbook.run(line)
     return rollout.run(line, about, plain or any(re.fullmatch("-v+|--verbose", word) for word in line.words))
+
+
+def _known_where_it_lies(workspace: Workspace, target: Target) -> None:
+    """Refuse a release without a file of which there is no record either, where this machine can tell."""
+    unknown = [release for release in target.releases if release not in workspace.release_files(target.site)]
+    if not unknown or not target.site:
+        return
+    try:
+        found = playbook.ask(workspace, target.site, ROOT)
+    except CommandError:
+        return
+    if found["connection"] == "local":
+        for release in unknown:
+            known_release(workspace, target.site, release, tuple(releases.names(found["root"])))
 
 
 def find_place(workspace: Workspace, words: tuple[str, ...], root: str | None, most: int = 1) -> Place:

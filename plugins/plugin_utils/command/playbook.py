@@ -29,6 +29,9 @@ CALLBACK = "hpcml.torchstack.steps"
 NAMES_WORDS = "TORCHSTACK_NAMES_WORDS"
 """An option of it: it names words of the command where messages name playbooks."""
 
+NAMES_SITE = "TORCHSTACK_NAMES_SITE"
+"""Another one: the site that these words have to name."""
+
 ENDED_BY_CTRL_C = 99
 """How ansible-playbook ends then."""
 
@@ -43,6 +46,8 @@ class Line(NamedTuple):
     directory: pathlib.Path
     environment: Mapping[str, str] = {}
     """what is set besides"""
+    site: str = ""
+    """which further words have to name; empty where they take it by themselves"""
 
     def shown(self) -> str:
         """Write it as one types it."""
@@ -75,7 +80,8 @@ def compose(
     words = [playbook, *verb.arguments]
     for name, value in sorted(variables.items(), key=lambda entry: (not entry[0].startswith("torchstack_"), entry[0])):
         words += ["-e", _variable(name, value)]
-    return Line([*words, *further], workspace.directory, collections(workspace))
+    to_name = "" if target.site == workspace.default_site() else target.site
+    return Line([*words, *further], workspace.directory, collections(workspace), to_name)
 
 
 def _playbook(verb: Verb, workspace: Workspace, target: Target) -> str:
@@ -121,8 +127,8 @@ def run(line: Line, after_interruption: Callable[[], str] | None = None, player:
         raise CommandError("There is no ansible-playbook beside this Python or on PATH: make env makes one.")
     # What somebody has set for all playbooks stays.
     environment = {
-        "ANSIBLE_STDOUT_CALLBACK": CALLBACK, NAMES_WORDS: "true", **os.environ, **line.environment,
-        "PYTHONUNBUFFERED": "1"}
+        "ANSIBLE_STDOUT_CALLBACK": CALLBACK, NAMES_WORDS: "true", NAMES_SITE: line.site, **os.environ,
+        **line.environment, "PYTHONUNBUFFERED": "1"}
     command = [program, *line.words]
     code = player(command, environment) if player else play(command, line, environment)
     if code in (ENDED_BY_CTRL_C, -2, INTERRUPTED):

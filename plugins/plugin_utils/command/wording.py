@@ -11,33 +11,29 @@ from .verbs import PLAYBOOKS, Verb
 
 _VALUE = r"(?:\.\.\.|[^\s,;)]*[^\s,;).])"
 _GIVEN = r"-e \w+=%s" % _VALUE
-_NAMED = re.compile(
-    r"(?P<before>(?:%s )+)\(playbooks/(?P<inside>\w+)\.yml\)"
-    r"|playbooks/(?P<name>\w+)\.yml(?P<after> with \w+=%s|(?: %s)*)" % (_GIVEN, _VALUE, _GIVEN))
+_NAMED = re.compile(r"playbooks/(?P<name>\w+)\.yml(?P<given>(?: %s)*)" % _GIVEN)
 _FURTHER = re.compile(_GIVEN)
 _VARIABLE = re.compile(r"(\w+)=(%s)" % _VALUE)
 RELEASE = "torchstack_release"
 
 
-def as_typed(line: str) -> str:
+def as_typed(line: str, site: str = "") -> str:
     """Put ``torchstack publish 2026-11-20 --to default`` for ``playbooks/publish.yml -e torchstack_release=...`` alike.
 
-    What has no word stays as it is.
+    What has no word stays as it is. A ``site`` is named where the word would take another one.
     """
-    names = [found.group("inside") or found.group("name") for found in _NAMED.finditer(line)]
-    said = _NAMED.sub(lambda found: _command(
-        found.group("inside") or found.group("name"), found.group("before") or found.group("after") or "",
-        found.group()), line)
+    names = [found.group("name") for found in _NAMED.finditer(line)]
+    said = _NAMED.sub(lambda found: _command(*found.group("name", "given", 0), site), line)
     if said == line:
         return line
     return _FURTHER.sub(lambda found: _further(names[0], found.group()), said)
 
 
-def _command(playbook: str, given: str, otherwise: str) -> str:
+def _command(playbook: str, given: str, otherwise: str, site: str) -> str:
     """Write the word for a playbook and what is given to it; ``otherwise`` where there is none, or more than one."""
     pairs = _VARIABLE.findall(given)
-    found = [["torchstack", word, *parts] for word, verb in PLAYBOOKS.items() if verb.playbook == playbook
-             for parts in [_parts(verb, pairs)] if all(parts)]
+    found = [["torchstack", word, *([site] if site else []), *parts] for word, verb in PLAYBOOKS.items()
+             if (verb.playbook or word) == playbook for parts in [_parts(verb, pairs)] if all(parts)]
     return " ".join(found[0]) if len(found) == 1 else otherwise
 
 

@@ -54,6 +54,11 @@ def test_a_path_that_can_never_match_is_refused():
     ("ModuleNotFoundError: No module named 'mpi4py'", "Look for user packages"),
     ("PermissionError: [Errno 13] Permission denied: '/soft/x'", "Give the user of the acceptance access"),
     ("RuntimeError: no route to host", "Look into the log."),
+    ("ConnectionError: 1 of 2 ranks have not come to rank 0 within 300 s: 1", "See whether all ranks were started"),
+    ("DistStoreError: Timed out after 301 seconds waiting for clients. 1/2 clients joined.", "See whether all ranks"),
+    ("DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (n1, 29500).",
+     "See whether all ranks"),
+    ("RuntimeError: Horovod background loop: Gloo rendezvous timed out", "See whether all ranks"),
     ("MPI says 1 rank, the environment 4", "Use the launcher that belongs"),
 ])
 def test_what_is_advised_about_a_start_fits_what_ended_it(problem, remedy):

@@ -70,7 +70,7 @@ def test_a_thawed_release_is_not_rolled_out():
     known = {**records(found), "thawed": {"at": "a day", "who": "ann", "why": "a fix"}}
     assert refusal(found, known) == (
         "Release 2026-11-20 is thawed since a day by ann (a fix), and is not rolled out meanwhile. Freeze it again "
-        "first: playbooks/thaw.yml -e thaw_state=refrozen.")
+        "first: playbooks/thaw.yml -e torchstack_release=2026-11-20 -e thaw_state=refrozen.")
 
 
 @pytest.mark.parametrize("sums, kept, expected", [

@@ -130,6 +130,39 @@ def test_s10_the_default_goes_away_where_there_was_none_before(tmp_path):
     assert default_of(tmp_path, "tcl") is None and default_of(tmp_path, "lmod") is None
 
 
+def test_where_the_default_cannot_go_back_it_is_said_what_to_type(tmp_path):
+    for version in ("1", "2"):
+        release(tmp_path, version)
+        publish(tmp_path, version, default=version == "1")
+    with pytest.raises(StackError, match="There was no default before") as refused:
+        publish(tmp_path, "1", "rolled_back")
+    assert refused.value.remedy == (
+        "Say which is to be the default, as in playbooks/publish.yml -e torchstack_release=2 -e publish_to=default.")
+
+
+def test_who_goes_back_to_a_release_that_goes_is_told_of_one_that_stays(tmp_path):
+    for version in ("1", "2", "3"):
+        release(tmp_path, version)
+        publish(tmp_path, version, default=version != "3")
+    publish(tmp_path, "1", "deprecated", notice="It goes.")
+    before = read_facts(str(tmp_path), "2")
+    (said,) = subject.said_by_default(before, subject.facts_after(before, plan(tmp_path, "2", "rolled_back")))
+    assert said == (
+        "The default is torchstack/1 now, which is on its way out, and loading it says: It goes. To have torchstack/2: "
+        "playbooks/publish.yml -e torchstack_release=2 -e publish_to=default.")
+
+
+def test_a_release_is_named_whose_module_has_another_version(tmp_path):
+    release(tmp_path, "1")
+    release(tmp_path, "2")
+    os.rename(os.path.join(str(tmp_path), ".torchstack", "2"), os.path.join(str(tmp_path), ".torchstack", "trial"))
+    publish(tmp_path, "1", default=True)
+    publish(tmp_path, "trial")
+    with pytest.raises(StackError) as refused:
+        publish(tmp_path, "1", "hidden", notice="x")
+    assert "torchstack_release=trial " in refused.value.remedy
+
+
 def test_the_default_does_not_go_back_to_a_release_that_is_hidden(tmp_path):
     for version in ("1", "2"):
         release(tmp_path, version)
@@ -367,8 +400,11 @@ def test_the_default_of_any_module_system_is_never_hidden(tmp_path, state, synta
         publish(tmp_path, version, default=version == "1")
     other = {"tcl": "lmod", "lmod": "tcl"}[syntax]
     put(os.path.join(str(tmp_path), default_path(other, NAME)), default_text(other, NAME, "2"))
-    with pytest.raises(StackError, match="the default cannot be hidden"):
+    with pytest.raises(StackError, match="the default cannot be hidden") as refused:
         publish(tmp_path, "1", state, notice="x")
+    assert refused.value.remedy == (
+        "Give it back: playbooks/rollback.yml. Or make another one the default: "
+        "playbooks/publish.yml -e torchstack_release=2 -e publish_to=default.")
     assert states(tmp_path, "1") == {"visible"}
 
 

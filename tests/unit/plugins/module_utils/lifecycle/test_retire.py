@@ -57,7 +57,8 @@ def test_a_young_release_is_not_retired():
 
 def test_users_have_to_be_told_first():
     (problem,) = problems(facts())
-    assert "have not been told" in problem and "retire_to=deprecated" in problem
+    assert "have not been told" in problem
+    assert "(playbooks/retire.yml -e torchstack_release=2026-05-02 -e retire_to=deprecated)" in problem
 
 
 def test_users_are_given_their_time():
@@ -94,6 +95,7 @@ def test_a_release_that_nobody_sees_needs_no_notice_and_gets_none():
 def test_a_thawed_release_is_not_retired():
     (problem,) = problems(facts(TOLD, thawed={"at": "2026-11-30T08:00:00Z"}))
     assert problem.startswith("It is thawed since 2026-11-30T08:00:00Z")
+    assert "(playbooks/thaw.yml -e torchstack_release=2026-05-02 -e thaw_state=refrozen)" in problem
 
 
 def test_everything_against_it_is_said_at_once():

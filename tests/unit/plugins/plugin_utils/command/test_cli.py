@@ -106,6 +106,20 @@ def test_what_is_not_there_is_answered_with_the_place_and_what_is_there(words, a
         2, "torchstack: %s Below %s there are 2026-11-20, 2026-11-21." % (answer, two_releases))
 
 
+@pytest.mark.parametrize(("words", "near"), [
+    ("publish polrais", "polaris"), ("drift polrais 2026-11-20", "polaris"), ("retire 2026-1-21", "2026-11-21"),
+])
+def test_a_release_with_neither_file_nor_record_is_answered_before_a_playbook_runs(
+    words, near, two_releases, capsys, monkeypatch
+):
+    played = []
+    monkeypatch.setattr(playbook, "run", lambda line, *_more: played.append(line) or 0)
+    code, answer = said(capsys, *words.split())
+    assert code == 2 and answer.endswith("of site 'local'; did you mean '%s'?" % near) and not played, answer
+    # Of the second one there is no file any more.
+    assert cli.main(["drift", "2026-11-20", "2026-11-21"]) == 0 and len(played) == 1
+
+
 def test_a_rehearsal_in_the_checkout_takes_a_site_and_a_release_as_words(capsys, monkeypatch):
     monkeypatch.chdir(programs.TOP)
     code, line = said(capsys, "--dry-run", "rehearse", "polaris", "2026-11-21", "--", "-v")

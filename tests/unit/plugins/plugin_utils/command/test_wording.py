@@ -9,14 +9,15 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command.wording i
 
 
 @pytest.mark.parametrize(("line", "typed"), [
-    ("Run playbooks/accept.yml for it.", "Run torchstack accept for it."),
+    ("Accept it: playbooks/accept.yml -e torchstack_release=a.", "Accept it: torchstack accept a."),
+    ("Roll it out first: playbooks/rollout.yml -e torchstack_release=a.", "Roll it out first: torchstack rollout a."),
     ("To move it: playbooks/publish.yml -e torchstack_release=2026-11-20 -e publish_to=default.",
      "To move it: torchstack publish 2026-11-20 --to default."),
     ("Say which: playbooks/publish.yml -e torchstack_release=... -e publish_to=default.",
      "Say which: torchstack publish ... --to default."),
-    ("Run playbooks/retire.yml with retire_to=removed again.", "Run torchstack retire --to removed again."),
-    ("Next: -e publish_to=default (playbooks/publish.yml) once testers are content, then playbooks/notice.yml.",
-     "Next: torchstack publish --to default once testers are content, then torchstack notice."),
+    ("Next: playbooks/publish.yml -e torchstack_release=a -e publish_to=default, then "
+     "playbooks/notice.yml -e torchstack_release=a.",
+     "Next: torchstack publish a --to default, then torchstack notice a."),
     ("Next: playbooks/retire.yml -e retire_to=hidden, or -e retire_to=removed after 2027-01-31.",
      "Next: torchstack retire --to hidden, or --to removed after 2027-01-31."),
     ("Freeze it again first: playbooks/thaw.yml -e thaw_state=refrozen.", "Freeze it again first: torchstack freeze."),
@@ -29,6 +30,12 @@ from ansible_collections.hpcml.torchstack.plugins.plugin_utils.command.wording i
 ])
 def test_where_there_is_a_word_for_a_playbook_it_is_named(line, typed):
     assert as_typed(line) == typed
+
+
+def test_a_site_is_named_where_the_word_would_take_another_one():
+    line = "Next: playbooks/publish.yml -e torchstack_release=a -e publish_to=default, or playbooks/rollback.yml"
+    assert as_typed(line, "polaris") == (
+        "Next: torchstack publish polaris a --to default, or torchstack rollback polaris")
 
 
 @pytest.mark.parametrize("line", [
