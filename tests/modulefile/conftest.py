@@ -1,13 +1,9 @@
 # Copyright (c) the hpcml.torchstack contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The module systems and shells of this machine, and modulefiles to try in them.
-
-Further module commands, such as other versions, are named by TORCHSTACK_LMOD and TORCHSTACK_MODULECMD, colon-separated.
-"""
+"""The module systems and shells of this machine, and modulefiles to try in them."""
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 
@@ -17,30 +13,7 @@ from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.descr
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.description_checks import find_faults
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.layout import relative_path, render
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import run_session
-
-SYNTAX = {module_system.LMOD: "lmod", module_system.EM: "tcl"}
-EXTRA = {
-    module_system.LMOD: ("TORCHSTACK_LMOD", ()),
-    module_system.EM: ("TORCHSTACK_MODULECMD", ("/opt/environment-modules/usr/lib/*/modulecmd.tcl",)),
-}
-
-
-def module_systems():
-    """Every module system that can be found, the ones named by variables first."""
-    found = []
-    for kind, (variable, patterns) in EXTRA.items():
-        commands = [path for path in os.environ.get(variable, "").split(":") if path]
-        for pattern in (*module_system.WELL_KNOWN[kind], *patterns):
-            commands.extend(sorted(glob.glob(pattern)))
-        unique = {os.path.realpath(path): path for path in reversed(commands)}
-        found.extend(module_system.find_system({}, kind, path) for path in reversed(list(unique.values())))
-    return found
-
-
-def name_of(system):
-    """Which system, and which version of it."""
-    return "%s-%s" % (SYNTAX[system.kind], module_system.version(system, dict(os.environ), 60))
-
+from support.module_systems import SYNTAX, module_systems, name_of
 
 SYSTEMS = module_systems()
 SHELLS = [path for path in map(shutil.which, ("bash", "zsh", "tcsh")) if path]

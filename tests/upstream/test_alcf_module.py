@@ -4,9 +4,9 @@
 
     make test-upstream MIRROR=DIRECTORY
 
-In a real Lmod. MIRROR holds a bare clone of argonne-lcf/conda_install_scripts. Both files are taken as they are but for
-paths below /soft, which are moved below a directory of the test; the modules that they depend on and conda's start-up
-file are stand-ins.
+In every real Lmod of the machine, and those that TORCHSTACK_LMOD names. MIRROR holds a bare clone of
+argonne-lcf/conda_install_scripts. Both files are taken as they are but for paths below /soft, which are moved below a
+directory of the test; the modules that they depend on and conda's start-up file are stand-ins.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles import module_system
 from ansible_collections.hpcml.torchstack.plugins.module_utils.modulefiles.session import run_session
 from support import site_modules, sites
+from support.module_systems import module_systems, name_of
 
 MIRROR = os.environ.get("TORCHSTACK_UPSTREAM", "")
 REPOSITORY, COMMIT = "argonne-lcf/conda_install_scripts", "70e2279"
@@ -51,14 +52,10 @@ def our_file(ansible_environment, tmp_path_factory):
     return site_modules.render({SITE: RELEASE}, {SITE: data}, ansible_environment, tmp_path_factory.mktemp("r"))[SITE]
 
 
-@pytest.fixture()
-def session(tmp_path, our_file):
+@pytest.fixture(params=module_systems(module_system.LMOD), ids=name_of)
+def session(request, tmp_path, our_file):
     """Run module commands in bash with both modules, and return what is set before and after each."""
-    try:
-        system = module_system.find_system({}, module_system.LMOD)
-    except module_system.StackError:
-        pytest.skip("not installed: Lmod")
-    top = str(tmp_path)
+    system, top = request.param, str(tmp_path)
     files = {
         THEIRS + ".lua": their_file().replace("/soft/", top + "/soft/"),
         OURS + ".lua": our_file.replace("/soft/", top + "/soft/"),

@@ -1,0 +1,148 @@
+# Copyright (c) the hpcml.torchstack contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the search beside other modules lets pass after each command, and no more than that; see support/module_runs.py.
+
+What a module system makes of the same is in test_watch_of_modules.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.module_runs import Moves, Returns
+from support.module_worlds import Module
+
+PATH = "LD_LIBRARY_PATH"
+A, B, C = "/soft/a/bin", "/soft/b/bin", "/soft/c/bin"
+
+
+def module(name, *actions):
+    """Return a module; it is the project's where its name says so."""
+    return Module(name, "1", "", name.startswith("torch"), actions)
+
+
+def names(text):
+    return [name + "/1" for name in text.split()]
+
+
+SET, UNSET, OTHER = ("setenv", "ONE", "same"), ("unsetenv", "ONE", ""), ("setenv", "ONE", "other")
+USERS = {"ONE": "user's"}
+
+
+def came_back(modules, *turns):
+    """Return the values of ONE that may be there, when after each turn these modules are loaded, in this order."""
+    returns = Returns(modules, USERS)
+    for former, now in zip(turns, turns[1:]):
+        returns.add(names(former), names(now))
+    return returns.of("ONE", names(turns[-1]))
+
+
+def test_the_value_before_ours_may_come_back_over_a_plain_module_that_has_set_the_very_same():
+    modules = [module("torchstack", SET), module("extra", SET)]
+    assert came_back(modules, "torchstack extra", "extra") == {"user's"}
+    assert came_back([module("site", OTHER), *modules], "site torchstack extra", "site extra") == {"other"}
+
+
+SAME, ALIKE = module("torchstack", SET), module("extra", SET)
+NO_VALUE = {
+    "another value": ([SAME, module("extra", OTHER)], "torchstack extra", "extra"),
+    "both unset it": ([module("torchstack", UNSET), module("extra", UNSET)], "torchstack extra", "extra"),
+    "ours sees to its own": ([SAME, module("torchother", SET)], "torchstack torchother", "torchother"),
+    "a plain one is gone": ([module("site", SET), ALIKE], "site extra", "extra"),
+    "it was there before": ([SAME, ALIKE], "extra torchstack", "extra"),
+    "another one has set it since": (
+        [SAME, ALIKE, module("site", OTHER)], "torchstack extra", "extra", "extra site"),
+    "it was loaded once more": ([SAME, ALIKE], "torchstack extra", "extra", "", "extra"),
+}
+
+
+@pytest.mark.parametrize("modules, turns", [(each[0], each[1:]) for each in NO_VALUE.values()], ids=NO_VALUE)
+def test_no_other_value_may_come_back(modules, turns):
+    assert came_back(modules, *turns) == set()
+
+
+def brings(name, *entries):
+    return module(name, *(("prepend", PATH, entry) for entry in entries))
+
+
+OURS, PLAIN = brings("torchother", B), brings("extra", B)
+NEXT, THEIRS = brings("torchstack", B), brings("site", B)
+
+
+def environment(turn):
+    """Return what is there after a turn: the modules that are loaded, and the entries of the path."""
+    loaded, *entries = turn
+    return {"LOADEDMODULES": ":".join(names(loaded)), PATH: ":".join(entries)}
+
+
+def held(modules, *turns, user="", stays=True):
+    """Return the pairs of entries that may be in this order after the last turn."""
+    moves = Moves(modules, stays)
+    for before, after in zip(turns, turns[1:]):
+        found = moves.hold(environment(before), environment(after), {PATH: user})
+    return found[PATH]
+
+
+def test_an_entry_that_a_plain_module_has_found_there_may_stay_where_the_one_of_ours_that_is_gone_had_put_it():
+    assert held([OURS, PLAIN], ("torchother extra", A, B, C), ("extra", A, B, C)) == {(A, B), (B, C)}
+    assert held([OURS, PLAIN], ("torchother extra", A, B, C), ("extra", B, C)) == {(B, C)}
+
+
+BOTH = ("torchother extra", B, A)
+NO_PAIR = {
+    "the user's": ([OURS, PLAIN], BOTH, ("extra", B, A), {"user": B}),
+    "with Lmod": ([OURS, PLAIN], BOTH, ("extra", B, A), {"stays": False}),
+    "found by ours": ([OURS, NEXT], ("torchother torchstack", B, A), ("torchstack", B, A)),
+    "found by ours, and brought by a plain one that comes instead": (
+        [OURS, NEXT, PLAIN], ("torchother torchstack", B, A), ("extra", B, A)),
+    "of ours again": ([OURS, PLAIN, NEXT], BOTH, ("extra", B, A), ("extra torchstack", B, A)),
+    "put there by a plain one": ([THEIRS, PLAIN], ("site extra", B, A), ("extra", B, A)),
+    "put there by a plain one before": ([OURS, THEIRS], ("site torchother", B, A), ("site", B, A)),
+    "not there any more when the plain one came": (
+        [OURS, THEIRS, PLAIN], ("site torchother", B, A), ("extra", B, A)),
+    "the plain one is gone": ([OURS, PLAIN], BOTH, ("extra", B, A), ("", A), ("extra", B, A)),
+    "a new neighbour": ([OURS, PLAIN, brings("torchstack", A)], BOTH, ("extra", B, A), ("extra torchstack", B, A)),
+    "a neighbour that came again": ([OURS, PLAIN], BOTH, ("extra", B, A), ("extra", B), ("extra", B, A)),
+}
+
+
+@pytest.mark.parametrize("modules, turns", [(each[0], each[1:]) for each in NO_PAIR.values()], ids=NO_PAIR)
+def test_no_other_entry_may_stay(modules, turns):
+    *turns, last = turns
+    more = last if isinstance(last, dict) else {}
+    assert held(modules, *turns, *([] if more else [last]), **more) == set()
+
+
+def displaced(modules, *turns, stays=True):
+    """Return the entries that are where plain modules have put them which are not loaded after the last turn."""
+    moves = Moves(modules, stays)
+    for before, after in zip(turns, turns[1:]):
+        former, now = names(before[0]), names(after[0])
+        moves.add(environment(before), [name for name in now if name not in former])
+        moves.leave(environment(after), [name for name in former if name not in now], now)
+    return moves.of_others_than(now)[PATH]
+
+
+LEFT = (("", A), ("site", B, A), ("", B, A))
+
+
+def test_what_a_plain_module_that_is_gone_has_left_is_nobody_s_to_move():
+    assert displaced([THEIRS], *LEFT) == {B}
+    # With Lmod it goes with the module, unless it was there before.
+    assert displaced([THEIRS], ("", A, B), ("site", B, A), ("", B, A), stays=False) == {B}
+
+
+NOTHING_LEFT = {
+    "it is ours again": (*LEFT, ("torchother", B, A)),
+    "it went, and came again": (*LEFT, ("", A), ("", B, A)),
+    "ours had brought it": (("", A), ("torchother", B, A), ("", B, A)),
+}
+
+
+@pytest.mark.parametrize("turns", NOTHING_LEFT.values(), ids=NOTHING_LEFT)
+def test_no_other_entry_is_nobody_s(turns):
+    assert displaced([THEIRS, OURS], *turns) == set()
+
+
+def test_with_lmod_an_entry_that_only_the_plain_module_had_brought_goes_with_it_and_one_that_is_loaded_is_its_own():
+    assert displaced([THEIRS], *LEFT, stays=False) == set()
+    assert displaced([THEIRS], ("", A, B), ("site", B, A), stays=False) == set()
