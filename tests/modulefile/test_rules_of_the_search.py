@@ -143,6 +143,6 @@ def test_no_other_entry_is_nobody_s(turns):
     assert displaced([THEIRS, OURS], *turns) == set()
 
 
-def test_with_lmod_an_entry_that_only_the_plain_module_had_brought_goes_with_it_and_one_that_is_loaded_is_its_own():
+def test_with_lmod_an_entry_of_a_plain_module_alone_goes_with_it():
     assert displaced([THEIRS], *LEFT, stays=False) == set()
     assert displaced([THEIRS], ("", A, B), ("site", B, A), stays=False) == set()
