@@ -23,7 +23,8 @@ def as_typed(line: str, site: str = "") -> str:
     What has no word stays as it is. A ``site`` is named where the word would take another one.
     """
     names = [found.group("name") for found in _NAMED.finditer(line)]
-    said = _NAMED.sub(lambda found: _command(*found.group("name", "given", 0), site), line)
+    said = _NAMED.sub(lambda found: _command(
+        found.group("name"), found.group("given"), found.group(), site), line)
     if said == line:
         return line
     return _FURTHER.sub(lambda found: _further(names[0], found.group()), said)
