@@ -17,6 +17,9 @@ MAX_PAUSE = 900.0
 
 PAUSE_GROWTH = 2.0
 
+SETTLING = 5.0
+"""Seconds that a job which nothing keeps back is given to start before its waiting deserves a line."""
+
 
 def describe_start(estimate: str, today: str) -> str:
     """Say shortly when a job is to start, by the operator's clock; what is no time of :func:`.utc` stays as it is."""
@@ -49,8 +52,9 @@ def queue_line(name: str, queue: Mapping[str, Any], today: str) -> str:
 class QueuePrinter:
     """Decide which answers of the scheduler deserve a line.
 
-    What is new is shown at once. A queue that only moves on, or a reason that comes and goes, is shown at growing
-    intervals: seventeen minutes of queue are six lines, and a day is a hundred.
+    What is new is shown at once, but for a job that may start at any moment. A queue that only moves on, or a
+    reason that comes and goes, is shown at growing intervals: seventeen minutes of queue are six lines, and a day
+    is a hundred.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,10 +62,17 @@ class QueuePrinter:
         self.known: set[tuple[object, ...]] = set()
         self.advised = {""}
         self.shown_at = 0.0
+        self.seen_at: float | None = None
         self.pause = FIRST_PAUSE
 
     def lines(self, queue: Mapping[str, Any], now: float, today: str) -> list[str]:
         """Return the lines to print: at most one about the queue, and advice that was not given yet."""
+        if self.seen_at is None:
+            self.seen_at = now
+        kept = any(queue.get(key) for key in ("reason", "advice", "former"))
+        kept = kept or queue.get("state") not in (None, "pending", "starting")
+        if not kept and now - self.seen_at < SETTLING:
+            return []
         news = tuple(queue.get(key) for key in ("job_id", "state", "reason", "node", "former"))
         if news in self.known:
             if now - self.shown_at < self.pause:

@@ -79,6 +79,12 @@ def test_a_new_state_or_reason_is_shown_at_once():
     assert played(answers, every=1.0) == [0, 2, 3]
 
 
+def test_a_job_that_nothing_keeps_back_is_a_line_only_where_it_waits_all_the_same():
+    answers = [{"job_id": "7", "state": "pending", "position": 1, "of": 1}] * 8
+    assert played(answers, every=1.0) == [5]
+    assert played([*answers[:2], dict(answers[0], reason="Resources")], every=1.0) == [2]
+
+
 def test_advice_is_given_once():
     advice = "Release it with 'scontrol release 7'."
     printer, held = QueuePrinter("s"), {"job_id": "7", "state": "held", "advice": advice}
