@@ -8,8 +8,8 @@ What a module system makes of the same is in test_watch_of_modules.py.
 from __future__ import annotations
 
 import pytest
-from support.module_runs import Moves, Returns
-from support.module_worlds import Module
+from support.module_runs import Moves, Returns, is_plain, of_the_others
+from support.module_worlds import PATHS, VARIABLES, Module, differences
 
 PATH = "LD_LIBRARY_PATH"
 A, B, C = "/soft/a/bin", "/soft/b/bin", "/soft/c/bin"
@@ -146,3 +146,79 @@ def test_no_other_entry_is_nobody_s(turns):
 def test_with_lmod_an_entry_of_a_plain_module_alone_goes_with_it():
     assert displaced([THEIRS], *LEFT, stays=False) == set()
     assert displaced([THEIRS], ("", A, B), ("site", B, A), stays=False) == set()
+
+
+def judged(there, model, plain=None, displaced=(), still=(), strays=(), also=None):
+    """Return what is wrong of LD_LIBRARY_PATH, or of ONE where a text has no slash; ``also`` is another model."""
+    def as_environment(value):
+        return {**dict.fromkeys([*VARIABLES, *PATHS]), PATH if "/" in (value or "") else "ONE": value}
+
+    none = {path: set() for path in PATHS}
+    models = [as_environment(model), *([as_environment(also)] if also else [])]
+    return differences(
+        models, as_environment(there), as_environment(model if plain is None else plain),
+        {**none, PATH: set(displaced)}, {**none, PATH: set(still)}, {"ONE": set(strays)})
+
+
+AB, BA = A + ":" + B, B + ":" + A
+RIGHT = {
+    "the model": ("ours", "ours", {"plain": "other"}),
+    "a plain module's": ("other", "ours", {"plain": "other"}),
+    "a stray": ("other", "ours", {"strays": ["other"]}),
+    "the model's path": (AB, AB, {"plain": BA}),
+    "a plain module's path": (BA, AB, {"plain": BA}),
+    "a plain module's entry too many": (A + ":" + AB + ":" + C, AB, {"plain": AB + ":" + C}),
+    "a plain module's entry too few": (A, AB, {"plain": A + ":" + C}),
+    "a plain module's order beside an entry of its own": (BA, AB, {"plain": BA + ":" + C}),
+    "another model's order": (BA + ":" + C, AB, {"plain": AB + ":" + C, "also": BA}),
+    "moved by a plain module": (BA, AB, {"displaced": [A]}),
+    "where a plain module leaves it": (BA, AB, {"still": [(B, A)]}),
+    "written otherwise": (AB.replace("/a/", "/a//"), AB, {}),
+}
+WRONG = {
+    "a value": ("other", "ours", {"plain": "third", "strays": ["fourth"]}),
+    "a value that stays away": (None, "ours", {}),
+    "an entry too many": (AB + ":" + C, AB, {}),
+    "an entry too many, moved": (AB + ":" + C, AB, {"displaced": [C]}),
+    "an entry too few": (A, AB, {}),
+    "an entry too few, moved": (A, AB, {"displaced": [B], "still": [(B, A), (A, B)]}),
+    "an order": (BA, AB, {}),
+    "an order where another one is moved": (BA + ":" + C, AB + ":" + C, {"displaced": [C]}),
+    "an order of two that are not neighbours": (
+        B + ":" + C + ":" + A, A + ":" + C + ":" + B, {"still": [(B, C), (C, A)]}),
+    "an order other than the one that stays": (BA, AB, {"still": [(A, B)]}),
+    "an order that only two models together have": (
+        C + ":" + BA, AB + ":" + C, {"also": BA + ":" + C}),
+}
+
+
+@pytest.mark.parametrize("there, model, more", RIGHT.values(), ids=RIGHT)
+def test_what_is_as_it_should_be_or_as_plain_modules_leave_it_is_no_difference(there, model, more):
+    assert judged(there, model, **more) == []
+
+
+@pytest.mark.parametrize("there, model, more", WRONG.values(), ids=WRONG)
+def test_anything_else_is_a_difference(there, model, more):
+    assert len(judged(there, model, **more)) == 1
+
+
+def test_a_command_is_judged_without_the_control_only_where_it_says_itself_what_is_loaded():
+    family = [Module(name, "1", family, False, ()) for name, family in (("a", "f"), ("b", "f"), ("c", ""))]
+    modules = [*family, family[2]._replace(version="2")]
+    for command, now in (
+            ("load a/1", "a/1 c/1"), ("swap a/1 b/1", "b/1"), ("switch a/1 b/1", "c/1 b/1"), ("unload a/1", "b/1"),
+            ("purge", "")):
+        assert is_plain(tuple(command.split()), modules, now.split())
+    for command, now in (
+            ("load a/1", "c/1"), ("load a/1", "a/1 b/1"), ("load c/1", "c/1 c/2"), ("swap a/1 b/1", "a/1 b/1"),
+            ("swap a/1 b/1", ""), ("unload a/1", "a/1"), ("purge", "a/1"), ("restore mine", "a/1"),
+            ("save mine", "a/1"), ("reset", "")):
+        assert not is_plain(tuple(command.split()), modules, now.split())
+
+
+def test_who_has_none_of_ours_gives_what_is_left_of_a_command():
+    for command, left in (
+            ("load x", ""), ("load y", "load y"), ("unload x", ""), ("unload y", "unload y"), ("swap x z", ""),
+            ("swap x y", "load y"), ("switch y x", "unload y"), ("swap y w", "swap y w"), ("purge", "purge"),
+            ("save mine", "save mine")):
+        assert of_the_others(tuple(command.split()), {"x", "z"}) == tuple(left.split())
