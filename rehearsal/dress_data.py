@@ -20,7 +20,8 @@ DRESS = "rehearsal_dress"
 PLACE = CHECKOUT / "rehearsal" / "dress"
 CATALOGUE = PLACE / "modules.yml"
 SYNTAXES = ("lua", "tcl")
-KEYS = frozenset(("releases", "syntax", "modules", "parts"))
+KEYS = frozenset(("releases", "syntax", "modules", "parts", "for_release"))
+FOR_RELEASE_KEYS = frozenset(("modules", "parts"))
 PART_KEYS = frozenset(("part", "version", "place", "sets"))
 MODULE_KEYS = frozenset(("like", "part", "place", "family", "one_of", "load", "set", "prepend", "empty"))
 
@@ -70,8 +71,12 @@ class Dress(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def dress_of(hosts: Mapping[str, Mapping[str, Any]]) -> Dress | None:
+def dress_of(hosts: Mapping[str, Mapping[str, Any]], release: str = "") -> Dress | None:
     """Read the dress that a site's rehearsal asks for among the variables of its hosts.
+
+    Args:
+        hosts: the variables of each host.
+        release: the release that is rehearsed, which may ask for more; empty: the one that the site's data name.
 
     Raises:
         TroubleError: it asks for what there is not.
@@ -86,18 +91,23 @@ def dress_of(hosts: Mapping[str, Mapping[str, Any]]) -> Dress | None:
     if syntax not in (None, *SYNTAXES):
         raise TroubleError("%s.syntax is '%s'; it has to be one of: %s" % (DRESS, syntax, ", ".join(SYNTAXES)))
     catalogue = yaml.safe_load(CATALOGUE.read_text())
+    trees = {tree: dict(_by_name(named)) for tree, named in wanted.get("modules", {}).items()}
+    further = wanted.get("for_release", {}).get(release, {})
+    known_keys(further, FOR_RELEASE_KEYS, "%s.for_release: '%s'" % (DRESS, release))
+    for tree, named in further.get("modules", {}).items():
+        trees.setdefault(tree, {}).update(_by_name(named))
     modules, parts = [], []
-    for tree, named in wanted.get("modules", {}).items():
+    for tree, by_name in trees.items():
         check_place(tree)
-        for name, given in _by_name(named).items():
+        for name, given in by_name.items():
             module, part = module_of(tree, name, given or {}, catalogue)
             modules.append(module)
             parts += [part] if part else []
-    parts += [_part(given) for given in wanted.get("parts", [])]
+    parts += [_part(given) for given in [*wanted.get("parts", []), *further.get("parts", [])]]
     for part in parts:
         check_place(part.place)
     return Dress(
-        wanted["releases"], (syntax,) if syntax else SYNTAXES, tuple(wanted.get("modules", {})), tuple(modules),
+        wanted["releases"], (syntax,) if syntax else SYNTAXES, tuple(trees), tuple(modules),
         tuple(dict.fromkeys(parts)))
 
 

@@ -54,9 +54,10 @@ def roll_out(cluster: Cluster, site: Site, arguments: Sequence[str], release: st
     Returns:
         The exit code of ansible-playbook.
     """
-    named = ["-e", "torchstack_release=" + release_name(site, release)] if release else []
+    name = release_name(site, release) if release else ""
+    named = ["-e", "torchstack_release=" + name] if name else []
     here = variables(site, site.own, *site.over)
-    wanted, system = dress_of(here), batch_system_of(here)
+    wanted, system = dress_of(here, name), batch_system_of(here)
     system.check()
     lint(site, named)
     cluster = Cluster(cluster.podman, cluster.names, cluster.mounts, system)

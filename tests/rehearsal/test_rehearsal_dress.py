@@ -55,6 +55,20 @@ def test_a_setting_of_the_catalogue_is_left_out_where_the_site_gives_null():
     assert "CUDNN_ROOT" not in text and "setenv CUDNN_HOME {/opt/cudnn/9.1}" in text
 
 
+def test_a_release_that_is_rehearsed_has_modules_and_parts_besides_and_others_instead():
+    further = {"modules": {TREE: {"hdf5/1.12": {"set": {"HDF5_DIR": "/sw/hdf5"}}}}, "parts": [
+        {"part": "directory", "place": "/sw/hdf5"}]}
+    data = {"releases": RELEASES, "syntax": "tcl", "modules": {TREE: {"gcc/12.3.0": None, "hdf5/1.12": {"empty": True}}},
+            "for_release": {"real": further}}
+    hosts = {"host": {"rehearsal_dress": data}}
+    other, real = dress_of(hosts, "other"), dress_of(hosts, "real")
+    assert [module.name for module in real.modules] == [module.name for module in other.modules]
+    assert [module.set for module in real.modules if module.set] == [{"HDF5_DIR": "/sw/hdf5"}]
+    assert not any(module.set for module in other.modules)
+    assert [part.place for part in real.parts] == [*(part.place for part in other.parts), "/sw/hdf5"]
+    assert dress_of(hosts) == other
+
+
 def test_what_lay_sh_reads_names_all_that_undress_sh_removes():
     dress = dressed(["gcc/12.3.0"], parts=[{"part": "module-command", "place": "/software/init", "sets": [TREE]}])
     files = laid(dress)
@@ -98,6 +112,7 @@ def test_every_module_of_the_catalogue_is_a_program_of_its_language(syntax, tmp_
     ({"parts": [{"part": "cuda"}]}, "each has to have a part and a place"),
     ({"parts": [{"part": "cuda", "place": "/sw/cuda", "set": 1}]}, "unknown key 'set'; did you mean 'sets'"),
     ({"kind": "cray"}, "unknown key 'kind'"),
+    ({"for_release": {"": {"syntax": "lua"}}}, "for_release: '' has the unknown key 'syntax'"),
     ({"syntax": "tlc"}, "syntax is 'tlc'; it has to be one of: lua, tcl"),
     ({"releases": "/soft/x"}, "releases has to be torchstack_root"),
 ])

@@ -3,7 +3,7 @@
 """`make rehearse SITE=polaris RELEASE=rehearsal-real` to its end: real parts on a conda base, compiled with the dress.
 
 On Slurm, and on the PBS that REHEARSAL_PBS names: with -k slurm or -k pbs on one of them. On the first call on each,
-Horovod and mpi4py are compiled, which takes minutes.
+Horovod, mpi4py, HDF5, h5py and torch-scatter are compiled, which takes minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [
 ]
 RELEASE = yaml.safe_load((CHECKOUT / "inventories/polaris/releases/rehearsal-real.yml").read_text())
 CHANNEL = RELEASE["base"]["channels"][0].removeprefix("file://")
-STEPS = ("mpi4py", "horovod", "node_health", "acceptance")
+STEPS = ("mpi4py", "horovod", "package-h5py-wheel", "package-torch-scatter-wheel", "node_health", "acceptance")
 """Of those that are jobs."""
 
 SCRIPT = """#!/bin/bash -l
@@ -51,7 +51,7 @@ SUBMIT = {
 
 RANKS = """
 import json
-import torch, horovod.torch as hvd
+import h5py, torch, torch_scatter, horovod.torch as hvd
 from mpi4py import MPI
 hvd.init()
 world = MPI.COMM_WORLD
@@ -69,11 +69,21 @@ for _ in range(60):
     loss.backward()
     optimiser.step()
     losses.append(loss.item())
+name = "/shared/home/researcher/ranks.h5"
+with h5py.File(name, "w", driver="mpio", comm=world) as file:
+    rows = file.create_dataset("rows", (world.size, 1000), dtype="f8")
+    with rows.collective:
+        rows[world.rank] = world.rank + 0.5
+world.Barrier()
+with h5py.File(name, "r", driver="mpio", comm=world) as file:
+    read = sorted(set(file["rows"][world.size - 1 - world.rank].tolist()))
+groups = torch.tensor([0, 1, 1, 2])
+scattered = torch_scatter.scatter_sum(torch.tensor([1.0, 2.0, 3.0, 4.0]) * (world.rank + 1), groups)
 mapped = {line.split()[-1] for line in open("/proc/self/maps") if "/libmpi.so" in line}
 print("ranks", json.dumps({
     "rank": world.rank, "horovod": [hvd.rank(), hvd.size()], "sum": sorted(set(total.tolist())),
     "first": losses[0], "last": losses[-1], "mpi": sorted(mapped), "torch": torch.__file__,
-    "host": MPI.Get_processor_name(),
+    "host": MPI.Get_processor_name(), "read": read, "scattered": scattered.tolist(),
 }))
 """
 
@@ -170,3 +180,11 @@ def test_ranks_on_two_nodes_reduce_by_horovod_over_the_dressed_mpi(ranks):
 def test_their_training_s_loss_falls(ranks):
     for one in ranks:
         assert one["last"] < 0.2 * one["first"], one
+
+
+def test_they_write_one_file_by_hdf5_over_that_mpi_and_read_each_other_s_part(ranks):
+    assert [one["read"] for one in ranks] == [[1.5], [0.5]]
+
+
+def test_they_reduce_by_groups_with_the_compiled_torch_scatter(ranks):
+    assert [one["scattered"] for one in ranks] == [[1.0, 5.0, 4.0], [2.0, 10.0, 8.0]]
