@@ -58,8 +58,8 @@ def test_a_setting_of_the_catalogue_is_left_out_where_the_site_gives_null():
 def test_a_release_that_is_rehearsed_has_modules_and_parts_besides_and_others_instead():
     further = {"modules": {TREE: {"hdf5/1.12": {"set": {"HDF5_DIR": "/sw/hdf5"}}}}, "parts": [
         {"part": "directory", "place": "/sw/hdf5"}]}
-    data = {"releases": RELEASES, "syntax": "tcl", "modules": {TREE: {"gcc/12.3.0": None, "hdf5/1.12": {"empty": True}}},
-            "for_release": {"real": further}}
+    modules = {TREE: {"gcc/12.3.0": None, "hdf5/1.12": {"empty": True}}}
+    data = {"releases": RELEASES, "syntax": "tcl", "modules": modules, "for_release": {"real": further}}
     hosts = {"host": {"rehearsal_dress": data}}
     other, real = dress_of(hosts, "other"), dress_of(hosts, "real")
     assert [module.name for module in real.modules] == [module.name for module in other.modules]
