@@ -4,11 +4,11 @@
 { read -r wrappers; read -r mpi; } << END
 $SETS
 END
-kept=$KEPT/hdf5-$(echo "$VERSION $PLACE $SETS" | cat - hdf5.sh | sha256sum | cut -c 1-12).tar
+archive=$KEPT/hdf5-$(echo "$VERSION $PLACE $SETS" | cat - hdf5.sh | sha256sum | cut -c 1-12).tar
 
 make_hdf5() (
   mkdir hdf5
-  cd hdf5
+  cd hdf5 || exit
   # A list of apt's own lists, with the sources of the same archive.
   sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > sources.list
   mkdir -p lists/partial
@@ -23,12 +23,12 @@ make_hdf5() (
   rm -f "$PLACE"/lib/*.la
 )
 
-if [ ! -e "$kept" ]; then
+if [ ! -e "$archive" ]; then
   make_hdf5
   rm -rf hdf5 "$KEPT"/hdf5-*.tar
-  tar -cf "$kept.new" -C / "${PLACE#/}"
-  mv "$kept.new" "$kept"
+  tar -cf "$archive.new" -C / "${PLACE#/}"
+  mv "$archive.new" "$archive"
 else
-  tar -xf "$kept" -C /
+  tar -xf "$archive" -C /
 fi
 echo "$PLACE/lib" >> "$LOADER"
