@@ -159,10 +159,16 @@ def _read_record(path: str) -> object:
         ) from error
 
 
+def _added_to(facts: Facts, syntax: str, version: str) -> Added | None:
+    """Read what was added to the file of a version that users see; None where there is no such file."""
+    content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
+    return None if content is None else read_added(content)
+
+
 def is_listed(facts: Facts, syntax: str, version: str) -> bool:
     """Tell whether a version is listed and loads."""
-    content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
-    return content is not None and not read_added(content).gone and version not in facts.hidden[syntax]
+    added = _added_to(facts, syntax, version)
+    return added is not None and not added.gone and version not in facts.hidden[syntax]
 
 
 def others_listed(facts: Facts, syntax: str) -> list[str]:
@@ -174,8 +180,8 @@ def others_listed(facts: Facts, syntax: str) -> list[str]:
 
 def notice_of(facts: Facts, syntax: str, version: str) -> str:
     """Return what loading a listed version says; empty for nothing."""
-    content = read_bytes(os.path.join(facts.root, relative_path(syntax, facts.name, version)))
-    return "" if content is None else read_added(content).notice
+    added = _added_to(facts, syntax, version)
+    return added.notice if added else ""
 
 
 def command_of_default(facts: Facts, syntax: str, version: str) -> str:
