@@ -194,6 +194,41 @@ def test_what_comes_instead_of_ours_is_not_what_a_push_before_it_had_found(syste
     assert found[-1] == USER
 
 
+def test_what_another_module_has_pushed_over_ours_and_a_third_one_it_takes_back_after_ours_is_gone(system, say):
+    if not has_pushenv(system):
+        pytest.skip("this version has no pushenv")
+    ours, site = Module("torchstack", "1", "", True, OURS), CONDA._replace(name="site", family="")
+    pushes = Module("extra", "1", "", False, (("pushenv", "ONE", "pushed"),))
+    found = say([ours, site, pushes], "load torchstack/1", "load site/1", "load extra/1", "unload torchstack/1",
+                "unload extra/1")
+    assert found[3]["ONE"] == "pushed" and found[4]["ONE"] == "conda's"
+
+
+@pytest.mark.parametrize("pushed", ["other", "ours"])
+@pytest.mark.parametrize("commands", [
+    ("purge", "load extra/1", "purge"), ("unload extra/1", "unload torchstack/1", "load extra/1", "unload extra/1"),
+    ("unload torchstack/1", "unload extra/1"), ("unload extra/1", "load extra/1", "purge")], ids=" ".join)
+def test_what_a_push_has_kept_of_ours_does_not_come_back_when_both_are_gone(system, say, pushed, commands):
+    if not has_pushenv(system):
+        pytest.skip("this version has no pushenv")
+    ours = Module("torchstack", "1", "", True, (("setenv", "TWO", "ours"),))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", pushed),))
+    assert say([ours, pushes], "load torchstack/1", "load extra/1", *commands)[-1] == USER
+
+
+@pytest.mark.parametrize("later", [(), ("load conda/1",)], ids=["the last one", "with another one after it"])
+def test_what_a_push_before_ours_has_found_is_not_of_ours_though_it_is_the_very_same(system, say, later):
+    if system.kind == EM:
+        pytest.skip("a setenv of Environment Modules takes away what a pushenv has kept")
+    site, last = (Module(name, "1", "", False, (("setenv", "TWO", value),)) for name, value in (
+        ("site", "same"), ("conda", "last")))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "pushed"),))
+    ours = Module("torchstack", "1", "", True, (("setenv", "TWO", "same"),))
+    found = say([site, last, pushes, ours], "load site/1", "load extra/1", "load torchstack/1", *later,
+                "unload torchstack/1", "unload extra/1")
+    assert found[-1]["TWO"] == "same"
+
+
 def test_an_empty_value_of_the_user_s_keeps_no_other_module_from_unloading(system, say, monkeypatch):
     if not has_pushenv(system):
         pytest.skip("this version has no pushenv")

@@ -137,8 +137,19 @@ local function without(layers, at, layer)
    return is_current(layer) and layer.before
 end
 
+-- Whether a module that was loaded before this one pushes a variable: what its pushenv has found is not of this one.
+local function is_pushed_before(name, layer)
+   local pushes = modules_with("pushenv%W+" .. name .. "%f[^%w_]", "") .. ","
+   for module in (layer.from or ""):gmatch("[^,]+") do
+      if pushes:find("," .. module .. ",", 1, true) then return true end
+   end
+   return false
+end
+
 -- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
-local function replace_pushed(name, given, before)
+-- Lmod 8.6 has it still, for the next pushenv, when that module is gone.
+local function replace_pushed(name, layer, given, before)
+   if is_pushed_before(name, layer) then return end
    local found, base64 = pcall(require, "base64")
    local stack = os.getenv("__LMOD_STACK_" .. name) or ""
    local rest, first = stack:match("^(.-)([^:]+)$")
@@ -158,9 +169,11 @@ local function replace(name, value)
       local given = value or nil
       if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
       if last and (now == given or value and not can_keep(value)) then
-         assign(name, is_current(layer) and not (not value and is_unset_since(name)) and layer.before)
+         local before = is_current(layer) and not (not value and is_unset_since(name)) and layer.before
+         assign(name, before)
+         replace_pushed(name, layer, given, before)
       else
-         replace_pushed(name, given, layers and without(layers, at, layer))
+         replace_pushed(name, layer, given, layers and without(layers, at, layer))
       end
    elseif mode() == "load" and variables() then
       add_layer(name, now, value, now and setters(name) or "")

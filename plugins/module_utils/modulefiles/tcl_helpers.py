@@ -26,11 +26,12 @@ proc held {name} {
 
 # The same, but for a value that lives on only until the end of this run, as the module that set it was unloaded in it.
 # Of such a variable Environment Modules takes no entry away; of another one it writes the counts of entries anew.
+# What a loaded module has pushed lives on, and to take an entry away would lose what that one gives back.
 proc settled {name} {
    global env
    set now [held $name]
-   if {![llength $now]} {
-      return {}
+   if {![llength $now] || [llength [held __MODULES_PUSHENV_$name]]} {
+      return $now
    }
    set shares [list __MODULES_SHARE_$name ${name}_modshare]
    foreach share $shares {
@@ -223,6 +224,22 @@ proc take_layer {name} {
    return [list $from $before $given [expr {$place == [llength $layers]}] [lrange $layers $place end]]
 }
 
+# What the first pushenv after this module has kept of it, for its own unload, becomes what is there without it. What a
+# pushenv before this module had kept is gone, as a variable that is set has none. Of a value with a colon a part would
+# come back.
+proc replace_pushed {name given before} {
+   set stack [lindex [held __MODULES_PUSHENV_$name] 0]
+   set pushed ":&[lindex $given 0]"
+   set start [expr {[string length $stack] - [string length $pushed]}]
+   if {[llength $given] && $start > 0 && [string range $stack $start end] eq $pushed} {
+      set stack [string range $stack 0 [expr {$start - 1}]]
+      if {[llength $before] && ![string match *:* [lindex $before 0]]} {
+         append stack ":&" [lindex $before 0]
+      }
+      assign __MODULES_PUSHENV_$name [kept_of [list $stack]]
+   }
+}
+
 # Set a variable until unload brings back what was there before. What others made of it since is left to them.
 proc replace {name value} {
    change $name [list $value]
@@ -239,11 +256,16 @@ proc change {name value} {
       if {[llength $value] && ![can_keep [lindex $value 0]]} {
          set given [held $name]
       }
+      if {![is_current $from]} {
+         set before {}
+      }
       if {$last && [settled $name] eq $given} {
-         if {![is_current $from] || ![llength $value] && [is_unset_since $name]} {
+         if {![llength $value] && [is_unset_since $name]} {
             set before {}
          }
          assign $name $before
+      } elseif {$last} {
+         replace_pushed $name $given $before
       }
       return
    }
