@@ -250,6 +250,26 @@ def test_an_entry_that_another_module_has_moved_before_one_of_ours_stays_there(s
     assert found[4]["PATH"] == "/soft/b/bin:/soft/a/bin:/usr/bin:/bin"
 
 
+def test_an_entry_that_a_later_module_has_moved_before_one_of_ours_that_goes_stays_there(system, say):
+    if system.kind == EM:
+        pytest.skip("a plain module of Environment Modules leaves an entry where it is")
+    ours = Module("torchstack", "1", "", True, (("prepend", "PATH", "/soft/a/bin"), ("prepend", "PATH", "/soft/b/bin")))
+    first, second = (Module("conda", version, "", False, ((word, "PATH", "/soft/b/bin"),))
+                     for version, word in (("1", "append"), ("2", "prepend")))
+    found = say([ours, first, second], "load conda/1", "load torchstack/1", "load conda/2", "unload torchstack/1")
+    assert found[2]["PATH"] == "/soft/b/bin:/soft/a/bin:/usr/bin:/bin"
+    assert found[3]["PATH"] == "/soft/b/bin:/usr/bin:/bin"
+
+
+def test_an_entry_of_ours_that_another_module_has_moved_away_tells_nothing_of_the_one_beside_it(
+        system, say, monkeypatch):
+    monkeypatch.setitem(USER, "PATH", "/usr/bin:/soft/b/bin:/bin")
+    ours = Module("torchstack", "1", "", True, (("prepend", "PATH", "/soft/a/bin"), ("prepend", "PATH", "/soft/b/bin")))
+    site = Module("site", "1", "", False, (("append", "PATH", "/soft/a/bin"),))
+    found = say([ours, site], "load torchstack/1", "load site/1", "unload site/1", "unload torchstack/1")
+    assert found[-1] == USER
+
+
 def test_an_entry_that_a_plain_module_has_found_there_stays_where_one_of_ours_has_put_it(system, say):
     if system.kind != EM:
         pytest.skip("Lmod moves an entry that is there already to where a plain module wants it")

@@ -221,14 +221,22 @@ local function place_in(order, former, at, moved)
 end
 
 -- Put own entries that are still there, as the user or another module has them too, where they were before. Where
--- nothing else has changed since then, the former text comes back as it was.
-local function give_back(name, before, own, moved, first, last)
+-- nothing else has changed since then, the former text comes back as it was. Where others have moved entries since is
+-- told by the text that was there when this module's entries still were.
+local function give_back(name, before, own, moved, first, last, now_text)
    local variable = variables()[name]
    if not variable or not variable.nodups then return end
    local left, is_left = entries_of(os.getenv(name) or "")
    local former, was_there = entries_of(before)
-   local order, now, at = {}, {}, {}
-   for i, entry in ipairs(left) do at[entry] = i end
+   local order, now, at, strayed = {}, {}, {}, {}
+   for i, entry in ipairs(entries_of(now_text or "")) do at[entry] = i end
+   for entry, side in pairs(own) do
+      for _, other in ipairs(former) do
+         if at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * side < 0 then
+            strayed[entry] = true
+         end
+      end
+   end
    for _, entry in ipairs(former) do
       for _, other in ipairs(former) do
          -- Another module has moved it since: it is where that one wants it.
@@ -239,13 +247,15 @@ local function give_back(name, before, own, moved, first, last)
    end
    -- So it is where entries of this module's own have changed places: of those in front the later one came forward, of
    -- those at the end the earlier one went behind. One that a later module of this kind has put elsewhere says nothing
-   -- of the others.
+   -- of the others, and neither does one that another module has moved beyond the entries that were there before.
    for _, list in ipairs({first, last}) do
       for i, entry in ipairs(list) do
          for j = i + 1, #list do
             local a, b = at[entry], at[list[j]]
-            local told = not (moved[entry] or moved[list[j]])
-            if a and b and b < a and told then own[list == first and list[j] or entry] = nil end
+            local gone, witness = entry, list[j]
+            if list == first then gone, witness = witness, gone end
+            local told = not (moved[entry] or moved[list[j]] or strayed[witness])
+            if a and b and b < a and told then own[gone] = nil end
          end
       end
    end
@@ -302,7 +312,7 @@ local function extend(name, before, after)
       for i = above or 1, layer and #layers or 0 do
          for _, entry in ipairs(entries_of(layers[i].given or "")) do own[entry], moved[entry] = nil, true end
       end
-      if layer and layer.before then give_back(name, layer.before, own, moved, before, after) end
+      if layer and layer.before then give_back(name, layer.before, own, moved, before, after, now) end
    end
 end
 """
