@@ -184,6 +184,19 @@ def test_a_value_that_others_bring_back_without_ours_they_bring_back_beside_ours
     assert alone == beside == {**USER, "TWO": "site's"}
 
 
+def test_a_pushenv_brings_back_what_was_there_as_it_does_without_ours_though_its_module_went_for_ours(system, say):
+    if system.kind == EM:
+        pytest.skip("Environment Modules load nothing over a module of the same family")
+    site = Module("site", "1", "python", False, (("setenv", "TWO", "site's"),))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "pushed"),))
+    theirs = Module("conda", "1", "python", False, (("setenv", "TWO", "conda's"),))
+    ours = Module("torchstack", "1", "python", True, (("setenv", "TWO", "ours"),))
+    alone, without, beside = (
+        say([site, pushes, theirs, ours], "load site/1", "load extra/1", command, "purge")[-1]
+        for command in ("load conda/1", "unload site/1", "load torchstack/1"))
+    assert alone == without == beside == {**USER, "TWO": "site's"}
+
+
 def test_what_comes_instead_of_ours_is_not_what_a_push_before_it_had_found(system, say):
     if system.kind == EM:
         pytest.skip("Environment Modules load nothing over a module of the same family")

@@ -8,7 +8,7 @@ What a module system makes of the same is in test_watch_of_modules.py.
 from __future__ import annotations
 
 import pytest
-from support.module_runs import Moves, Returns, is_plain, of_the_others
+from support.module_runs import Moves, Returns, gone_for_ours, is_plain, of_the_others
 from support.module_worlds import PATHS, VARIABLES, Module, differences
 
 PATH = "LD_LIBRARY_PATH"
@@ -222,3 +222,20 @@ def test_who_has_none_of_ours_gives_what_is_left_of_a_command():
             ("swap x y", "load y"), ("switch y x", "unload y"), ("swap y w", "swap y w"), ("purge", "purge"),
             ("save mine", "save mine")):
         assert of_the_others(tuple(command.split()), {"x", "z"}) == tuple(left.split())
+
+
+def test_who_has_none_of_ours_unloads_what_goes_for_one_of_its_family():
+    modules = [module(name)._replace(family=family) for name, family in (
+        ("torchstack", "python"), ("torchother", "python"), ("torchfree", ""), ("site", "python"), ("extra", ""),
+        ("other", "mpi"), ("conda", "python"))]
+    now = names("extra torchother site other")
+
+    def gone(command, now=now):
+        return gone_for_ours(tuple(command.split()), modules, now)
+
+    for command in ("load torchstack/1", "swap extra/1 torchstack/1", "switch torchother/1 torchstack/1"):
+        assert gone(command) == ["site/1"]
+    for command in ("load torchfree/1", "load conda/1", "swap torchstack/1 conda/1", "unload torchstack/1", "purge",
+                    "save mine", "restore mine", "reset"):
+        assert gone(command) == []
+    assert gone("load torchstack/1", names("extra torchother other")) == []

@@ -55,6 +55,13 @@ VALUE = Sequence(
 ENTRY = Sequence(
     (ours("torchother", *first(B, A)), ours("torchstack", *first(A)), plain("extra", *first(B))), {},
     "load torchother/1; load torchstack/1; load extra/1; unload torchother/1; unload torchstack/1; purge")
+# What a pushenv had found of a plain module that Lmod takes away for ours: it gives that back without ours, too.
+PUSHED = Sequence(
+    (ours("torchother", ("setenv", "ONE", "other")),
+     ours("torchstack", ("setenv", "ONE", "ours"))._replace(family="python"),
+     plain("site", ("setenv", "ONE", "site's"))._replace(family="python"),
+     plain("extra", ("pushenv", "ONE", "pushed")), plain("conda", ("setenv", "TWO", "any"))), {},
+    "load torchother/1; load site/1; swap torchother/1 extra/1; load conda/1; load torchstack/1; purge")
 # With Lmod a plain module leaves nothing there, too.
 NOTHING_BACK = {EM: ("         assign $name $before\n", "         assign $name {}\n")}
 ALWAYS_BACK = {
@@ -119,7 +126,7 @@ def play(system, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("sequence", [VALUE, ENTRY], ids=["value", "entry"])
+@pytest.mark.parametrize("sequence", [VALUE, ENTRY, PUSHED], ids=["value", "entry", "pushed"])
 def test_what_no_module_can_know_of_a_plain_one_beside_it_passes(play, sequence):
     assert play(sequence)[1] == []
 

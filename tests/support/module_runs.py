@@ -221,18 +221,31 @@ def of_the_others(words: tuple, ours: Container[str]) -> tuple:
     return () if words[0] in ("load", "unload") and words[1] in ours else words
 
 
+def gone_for_ours(words: tuple, modules: Sequence[Module], now: Sequence[str]) -> list[str]:
+    """Return the plain modules of these that Lmod unloads for one of the project's, as that is of the same family."""
+    known = {module.full_name: module for module in modules}
+    comes = known.get(words[-1]) if words[0] in ("load", "swap", "switch") else None
+    if not (comes and comes.ours and comes.family):
+        return []
+    return [name for name in now if known[name].family == comes.family and not known[name].ours]
+
+
 def left_by_others(
     runs: Runs, state: State, commands: Sequence[tuple], modules: Sequence[Module], now: Sequence[str],
 ) -> dict:
     """Return what the same commands leave where nobody has the project's modules: the values of each variable.
 
-    Nothing, where the modules that are then loaded are not those which are loaded beside the project's.
+    Nothing, where the modules that are then loaded are not those which are loaded beside the project's. What goes in
+    Lmod for one of the project's of the same family, they unload: a pushenv may have kept its value by then.
     """
     ours = {module.full_name for module in modules if module.ours}
     for words in commands:
         left = of_the_others(words, ours)
         if left:
             state = runs.run(state, left)[1]
+        if runs.system.kind == module_system.LMOD:
+            for name in gone_for_ours(words, modules, loaded(state.environment)):
+                state = runs.run(state, ("unload", name))[1]
     others = loaded(state.environment) == [name for name in now if name not in ours]
     return {name: {state.environment.get(name)} if others else set() for name in VARIABLES}
 
