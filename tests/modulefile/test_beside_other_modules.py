@@ -283,6 +283,17 @@ def test_an_entry_of_ours_that_another_module_has_moved_away_tells_nothing_of_th
     assert found[-1] == USER
 
 
+def test_an_entry_of_ours_that_another_module_has_moved_away_keeps_none_at_the_other_end_from_its_place(
+        system, say, monkeypatch):
+    if system.kind == EM:
+        pytest.skip("a plain module of Environment Modules leaves an entry where it is")
+    monkeypatch.setitem(USER, "PATH", "/soft/a/bin:/soft/b/bin:/usr/bin")
+    ours = Module("torchstack", "1", "", True, (("prepend", "PATH", "/soft/a/bin"), ("append", "PATH", "/soft/b/bin")))
+    site = Module("site", "1", "", False, (("append", "PATH", "/soft/a/bin"),))
+    found = say([ours, site], "load torchstack/1", "load site/1", "unload torchstack/1")
+    assert found[2]["PATH"] == "/soft/b/bin:/usr/bin:/soft/a/bin"
+
+
 def test_an_entry_that_a_plain_module_has_found_there_stays_where_one_of_ours_has_put_it(system, say):
     if system.kind != EM:
         pytest.skip("Lmod moves an entry that is there already to where a plain module wants it")

@@ -149,11 +149,10 @@ end
 -- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
 -- Lmod 8.6 has it still, for the next pushenv, when that module is gone.
 local function replace_pushed(name, layer, given, before)
-   if is_pushed_before(name, layer) then return end
    local found, base64 = pcall(require, "base64")
    local stack = os.getenv("__LMOD_STACK_" .. name) or ""
    local rest, first = stack:match("^(.-)([^:]+)$")
-   if found and given and first == base64.encode64(given) then
+   if found and given and first == base64.encode64(given) and not is_pushed_before(name, layer) then
       -- An empty one would leave nothing to take off, and Lmod ends in the middle of that module's unload.
       local kept = before and before ~= "" and base64.encode64(before) or "false"
       assign("__LMOD_STACK_" .. name, rest .. kept)
@@ -230,6 +229,7 @@ local function give_back(name, before, own, moved, first, last, now_text)
    local former, was_there = entries_of(before)
    local order, now, at, strayed = {}, {}, {}, {}
    for i, entry in ipairs(entries_of(now_text or "")) do at[entry] = i end
+   -- One that another module has moved beyond what was there before is where that one wants it.
    for entry, side in pairs(own) do
       for _, other in ipairs(former) do
          if at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * side < 0 then
@@ -237,25 +237,17 @@ local function give_back(name, before, own, moved, first, last, now_text)
          end
       end
    end
-   for _, entry in ipairs(former) do
-      for _, other in ipairs(former) do
-         -- Another module has moved it since: it is where that one wants it.
-         if own[entry] and at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * own[entry] < 0 then
-            own[entry] = nil
-         end
-      end
-   end
+   for entry in pairs(strayed) do own[entry] = nil end
    -- So it is where entries of this module's own have changed places: of those in front the later one came forward, of
-   -- those at the end the earlier one went behind. One that a later module of this kind has put elsewhere says nothing
-   -- of the others, and neither does one that another module has moved beyond the entries that were there before.
+   -- those at the end the earlier one went behind. One that a later module of this kind or such a one has put elsewhere
+   -- says nothing of the others.
    for _, list in ipairs({first, last}) do
       for i, entry in ipairs(list) do
          for j = i + 1, #list do
             local a, b = at[entry], at[list[j]]
             local gone, witness = entry, list[j]
             if list == first then gone, witness = witness, gone end
-            local told = not (moved[entry] or moved[list[j]] or strayed[witness])
-            if a and b and b < a and told then own[gone] = nil end
+            if a and b and b < a and not (moved[witness] or strayed[witness]) then own[gone] = nil end
          end
       end
    end
