@@ -456,6 +456,35 @@ def test_a_build_goes_on_where_it_was_and_begins_anew_with_other_settings(rebuil
     assert "USE_MKLDNN:BOOL=0" in (rebuild.tree / "build" / "CMakeCache.txt").read_text()
 
 
+NUMBER = 'module.attr("_DEFAULT_NUM_WORKER_THREADS") = 16;\n'
+WITH_TENSORPIPE = "#ifdef USE_TENSORPIPE\n%s#endif // USE_TENSORPIPE\n"
+ASKED = "from torch._C._distributed_rpc import (\n    _DEFAULT_INIT_METHOD,\n    _DEFAULT_NUM_WORKER_THREADS,\n)\n"
+
+
+@pytest.mark.parametrize("compiled, asked, switches, code", [
+    (WITH_TENSORPIPE % NUMBER, ASKED, {"USE_TENSORPIPE": "off"}, 1),
+    (WITH_TENSORPIPE % NUMBER, ASKED, {"USE_TENSORPIPE": "0", "USE_DISTRIBUTED": "No"}, 7),
+    (WITH_TENSORPIPE % NUMBER, ASKED, {"USE_TENSORPIPE": "1"}, 7),
+    (WITH_TENSORPIPE % NUMBER, ASKED, {}, 7),
+    (WITH_TENSORPIPE % NUMBER, "DEFAULT_NUM_WORKER_THREADS = 16\n", {"USE_TENSORPIPE": "0"}, 7),
+    (WITH_TENSORPIPE % "" + NUMBER, ASKED, {"USE_TENSORPIPE": "0"}, 7),
+])
+def test_a_torch_that_could_not_be_imported_for_want_of_tensorpipe_is_not_built(
+        rebuild, compiled, asked, switches, code):
+    for name, text in (("csrc/distributed/rpc/init.cpp", compiled), ("distributed/rpc/constants.py", asked)):
+        path = rebuild.tree / "torch" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    rebuild.edit(r"^settings=", "exit 7\nsettings=")
+    found, said = rebuild.run("pytorch", **switches)
+    assert found == code, said
+    assert rebuild.errors(said) == ([
+        "ERROR: USE_TENSORPIPE is off, and torch/distributed/rpc of this source asks for what is compiled with it "
+        "only: nobody could import this torch (pytorch/pytorch#97397). Take USE_TENSORPIPE out of "
+        "pytorch.source.environment."
+    ] if code == 1 else [])
+
+
 def test_variables_that_the_role_sets_are_refused(site, tmp_path):
     code, said = site.roll_out(tmp_path, USE_SYSTEM_NCCL="0", MAX_JOBS="4")
     assert code != 0
