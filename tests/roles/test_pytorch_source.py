@@ -456,6 +456,16 @@ def test_a_build_goes_on_where_it_was_and_begins_anew_with_other_settings(rebuil
     assert "USE_MKLDNN:BOOL=0" in (rebuild.tree / "build" / "CMakeCache.txt").read_text()
 
 
+def test_a_tree_that_ignores_nothing_is_built_again(rebuild):
+    (rebuild.tree / ".gitignore").unlink()
+    (rebuild.tree / "build" / "mark").touch()
+    (rebuild.tree / "build" / "torchstack-settings").unlink()
+    rebuild.edit(r"^MAX_JOBS=", "exit 7\nMAX_JOBS=")
+    code, said = rebuild.run("pytorch")
+    assert code == 7, said
+    assert os.listdir(rebuild.tree / "build") == ["torchstack-settings"]
+
+
 NUMBER = 'module.attr("_DEFAULT_NUM_WORKER_THREADS") = 16;\n'
 WITH_TENSORPIPE = "#ifdef USE_TENSORPIPE\n%s#endif // USE_TENSORPIPE\n"
 ASKED = "from torch._C._distributed_rpc import (\n    _DEFAULT_INIT_METHOD,\n    _DEFAULT_NUM_WORKER_THREADS,\n)\n"
