@@ -229,6 +229,17 @@ def test_what_a_push_has_kept_of_ours_does_not_come_back_when_both_are_gone(syst
     assert say([ours, pushes], "load torchstack/1", "load extra/1", *commands)[-1] == USER
 
 
+def test_what_another_module_has_pushed_stays_as_long_as_that_is_loaded_though_ours_had_set_the_same(
+        system, say, monkeypatch):
+    if not has_pushenv(system):
+        pytest.skip("this version has no pushenv")
+    monkeypatch.setitem(USER, "TWO", "user's")
+    ours = Module("torchstack", "1", "", True, (("setenv", "TWO", "same"),))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "same"),))
+    found = say([ours, pushes], "load torchstack/1", "load extra/1", "unload torchstack/1", "unload extra/1")
+    assert found[2]["TWO"] == "same" and found[3] == USER
+
+
 @pytest.mark.parametrize("later", [(), ("load conda/1",)], ids=["the last one", "with another one after it"])
 def test_what_a_push_before_ours_has_found_is_not_of_ours_though_it_is_the_very_same(system, say, later):
     if system.kind == EM:

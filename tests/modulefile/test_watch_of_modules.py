@@ -65,7 +65,7 @@ PUSHED = Sequence(
 # With Lmod a plain module leaves nothing there, too.
 NOTHING_BACK = {EM: ("         assign $name $before\n", "         assign $name {}\n")}
 ALWAYS_BACK = {
-    EM: ("if {$last && [settled $name] eq $given} {", "if {$last} {"),
+    EM: (" && [settled $name] eq $given} {", "} {"),
     LMOD: ("if last and (now == given or value and not can_keep(value)) then", "if last then")}
 NOT_MOVED_BACK = {EM: ("         give_back $name [lindex $kept 0] $own $moved\n", "")}
 OTHER_WAY_ROUND = {EM: (

@@ -137,26 +137,21 @@ local function without(layers, at, layer)
    return is_current(layer) and layer.before
 end
 
--- Whether a module that was loaded before this one pushes a variable: what its pushenv has found is not of this one.
-local function is_pushed_before(name, layer)
-   local pushes = modules_with("pushenv%W+" .. name .. "%f[^%w_]", "") .. ","
-   for module in (layer.from or ""):gmatch("[^,]+") do
-      if pushes:find("," .. module .. ",", 1, true) then return true end
-   end
-   return false
-end
-
--- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
--- Lmod 8.6 has it still, for the next pushenv, when that module is gone.
+-- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it:
+-- Lmod 8.6 has it still, for the next pushenv, when that module is gone. Returns whether that module is loaded: what is
+-- there is then its own, also where it is the very same.
 local function replace_pushed(name, layer, given, before)
    local found, base64 = pcall(require, "base64")
-   local stack = os.getenv("__LMOD_STACK_" .. name) or ""
-   local rest, first = stack:match("^(.-)([^:]+)$")
-   if found and given and first == base64.encode64(given) and not is_pushed_before(name, layer) then
-      -- An empty one would leave nothing to take off, and Lmod ends in the middle of that module's unload.
-      local kept = before and before ~= "" and base64.encode64(before) or "false"
-      assign("__LMOD_STACK_" .. name, rest .. kept)
+   local rest, first = (os.getenv("__LMOD_STACK_" .. name) or ""):match("^(.-)([^:]+)$")
+   if not (found and given and first == base64.encode64(given)) then return end
+   local pushes = modules_with("pushenv%W+" .. name .. "%f[^%w_]", "") .. ","
+   for module in (layer.from or ""):gmatch("[^,]+") do
+      -- What that one has found was there before this module.
+      if pushes:find("," .. module .. ",", 1, true) then return end
    end
+   -- An empty one would leave nothing to take off, and Lmod ends in the middle of that module's unload.
+   assign("__LMOD_STACK_" .. name, rest .. (before and before ~= "" and base64.encode64(before) or "false"))
+   return pushes ~= ","
 end
 
 -- Set a variable (or unset it, with false) until unload brings back what was there before. What others made of it since
@@ -169,8 +164,7 @@ local function replace(name, value)
       if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
       if last and (now == given or value and not can_keep(value)) then
          local before = is_current(layer) and not (not value and is_unset_since(name)) and layer.before
-         assign(name, before)
-         replace_pushed(name, layer, given, before)
+         if not replace_pushed(name, layer, given, before) then assign(name, before) end
       else
          replace_pushed(name, layer, given, layers and without(layers, at, layer))
       end

@@ -226,7 +226,7 @@ proc take_layer {name} {
 
 # What the first pushenv after this module has kept of it, for its own unload, becomes what is there without it. What a
 # pushenv before this module had kept is gone, as a variable that is set has none. Of a value with a colon a part would
-# come back.
+# come back. Returns whether there is such a pushenv: what is there is of its module, also where it is the very same.
 proc replace_pushed {name given before} {
    set stack [lindex [held __MODULES_PUSHENV_$name] 0]
    set pushed ":&[lindex $given 0]"
@@ -237,7 +237,9 @@ proc replace_pushed {name given before} {
          append stack ":&" [lindex $before 0]
       }
       assign __MODULES_PUSHENV_$name [kept_of [list $stack]]
+      return 1
    }
+   return 0
 }
 
 # Set a variable until unload brings back what was there before. What others made of it since is left to them.
@@ -259,13 +261,11 @@ proc change {name value} {
       if {![is_current $from]} {
          set before {}
       }
-      if {$last && [settled $name] eq $given} {
+      if {$last && ![replace_pushed $name $given $before] && [settled $name] eq $given} {
          if {![llength $value] && [is_unset_since $name]} {
             set before {}
          }
          assign $name $before
-      } elseif {$last} {
-         replace_pushed $name $given $before
       }
       return
    }
