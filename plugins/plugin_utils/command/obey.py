@@ -87,12 +87,11 @@ def _known_where_it_lies(workspace: Workspace, target: Target) -> None:
     if not unknown or not target.site:
         return
     try:
-        found = playbook.ask(workspace, target.site, ROOT)
+        root = find_place(workspace, (target.site,), None).root
     except CommandError:
         return
-    if found["connection"] == "local":
-        for release in unknown:
-            known_release(workspace, target.site, release, tuple(releases.names(found["root"])))
+    for release in unknown:
+        known_release(workspace, target.site, release, tuple(releases.names(root)))
 
 
 def find_place(workspace: Workspace, words: tuple[str, ...], root: str | None, most: int = 1) -> Place:
