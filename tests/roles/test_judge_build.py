@@ -34,6 +34,7 @@ def load(name):
 
 
 sys.modules["judge_build"] = judge = load("judge_build")
+sys.modules["judge_requirements"] = load("judge_requirements")
 judge_installed = load("judge_installed")
 
 

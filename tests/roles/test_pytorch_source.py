@@ -168,7 +168,7 @@ class Rebuild:
         self.wheels = self.prefix / "wheels"
         self.package = next(self.prefix.glob("base/lib/python*/site-packages")) / "torch"
         self.scripts = {}
-        for step in ("pytorch", "pytorch-install"):
+        for step in ("pytorch-requirements", "pytorch", "pytorch-install"):
             text = (self.records / "steps" / step / "script.sh").read_text()
             self.scripts[step] = text.replace(str(site.prefix), str(self.prefix))
 
@@ -350,6 +350,39 @@ def test_a_pytorch_that_says_this_fails(rebuild, case):
     code, said = rebuild.run()
     assert code == 1
     assert any(sentence in line for line in rebuild.errors(said)), said[-3000:]
+
+
+WANTS = """ distclass=BinaryDistribution,
+        install_requires=["SymPy==1.13.1", "numpy", "never ; python_version < '3'"], extras_require={"optree": ["optree"]},
+"""
+
+
+def test_what_torch_s_source_wants_and_the_release_has_not_is_told_before_the_build(rebuild):
+    code, said = rebuild.run("pytorch-requirements")
+    assert code == 0, said
+    setup = rebuild.tree / "setup.py"
+    setup.write_text(setup.read_text().replace(" distclass=BinaryDistribution,\n", WANTS))
+    for name, version in (("sympy", "1.14.0"), ("Numpy", "2.0")):
+        there = rebuild.package.parent / ("%s-%s.dist-info" % (name, version))
+        there.mkdir()
+        (there / "METADATA").write_text("Metadata-Version: 2.1\nName: %s\nVersion: %s\n" % (name, version))
+    code, said = rebuild.run("pytorch-requirements")
+    assert code == 1
+    assert rebuild.errors(said) == [
+        "ERROR: torch wants SymPy==1.13.1, and the release has 1.14.0. Correct the lock that brings it, or say "
+        "pytorch.source.no_deps: true if torch works with what is there."]
+    rebuild.edit(r'egg-info" false', 'egg-info" true', step="pytorch-requirements")
+    code, said = rebuild.run("pytorch-requirements")
+    assert (code, rebuild.errors(said)) == (0, [])
+    assert "torch wants SymPy==1.13.1, and the release has 1.14.0." in said
+
+
+def test_a_source_that_does_not_tell_what_it_wants_is_built(rebuild):
+    setup = rebuild.tree / "setup.py"
+    setup.write_text("raise SystemExit('build me first')\n" + setup.read_text())
+    code, said = rebuild.run("pytorch-requirements")
+    assert code == 0
+    assert "build me first\nsetup.py does not say what torch wants of the release" in said
 
 
 def test_a_torch_whose_own_requirements_are_not_met_is_refused_unless_that_is_known(rebuild):

@@ -24,6 +24,7 @@ STEPS = (
     ("nccl-plugin", 41, 2),
     ("nccl-tests", 35, 1),
     ("pytorch-source", 310, 12),
+    ("pytorch-requirements", 4, 1),
     ("pytorch", 7214, 30),
     ("pytorch-install", 48, 4),
     ("mpi4py", 39, 2),

@@ -96,7 +96,8 @@ COMPONENTS: tuple[Component, ...] = (
     ),
     Component(
         "pytorch", "PyTorch", "pytorch",
-        ("pytorch-source", "pytorch", "pytorch-install", "mpi-backend-source", "mpi-backend", "mpi-backend-install"),
+        ("pytorch-source", "pytorch-requirements", "pytorch", "pytorch-install", "mpi-backend-source", "mpi-backend",
+         "mpi-backend-install"),
         optional=False, series={"pytorch": ("pytorch", "source"), "mpi_backend": ("pytorch", "mpi_backend")},
         sources=(("pytorch", "source"), ("pytorch", "mpi_backend")),
         environments=(("pytorch", "source", "environment", "*"),),

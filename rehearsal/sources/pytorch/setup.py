@@ -103,11 +103,12 @@ def cached(name):
 def main():
     """Build what is needed for the wheel, and make it."""
     version = wanted_version()
-    check_submodules()
-    build(version)
-    facts = (version, cached("CUDA_VERSION"), revision())
-    (HERE / "torch" / "version.py").write_text(
-        "__version__ = %r\ndebug = False\ncuda = %r\ngit_version = %r\n" % facts)
+    if not {"clean", "egg_info", "sdist"} & set(sys.argv):
+        check_submodules()
+        build(version)
+        facts = (version, cached("CUDA_VERSION"), revision())
+        (HERE / "torch" / "version.py").write_text(
+            "__version__ = %r\ndebug = False\ncuda = %r\ngit_version = %r\n" % facts)
     setup(
         name="torch", version=version, packages=find_packages(include=["torch", "torch.*"]),
         package_data={"torch": ["lib/*.so"]}, distclass=BinaryDistribution,

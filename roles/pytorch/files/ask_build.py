@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import re
 import sys
 
 import torch
@@ -34,13 +33,6 @@ def takes_arrays():
         return False
 
 
-def distributions():
-    """The versions of all that is installed, by names as indexes compare them (PEP 503)."""
-    return {
-        re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(): one.version
-        for one in importlib.metadata.distributions() if one.metadata["Name"]}
-
-
 def main(path):
     distributed = torch.distributed.is_available()
     found = {
@@ -56,8 +48,7 @@ def main(path):
         "nccl": nccl_version(),
         "architectures": architectures(),
         "cudnn": torch.backends.cudnn.version(),
-        "requires": importlib.metadata.requires("torch") or [],
-        "distributions": distributions(),
+        "path": sys.path,
     }
     with open(path, "w") as stream:
         json.dump(found, stream, indent=2, sort_keys=True)

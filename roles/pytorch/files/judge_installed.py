@@ -1,4 +1,4 @@
-"""Judge an installed PyTorch by what it says. Lies beside judge_build.py.
+"""Judge an installed PyTorch by what it says. Lies beside judge_build.py and judge_requirements.py.
 
     judge_installed.py EXPECTED ANSWERS BUILD ORIGIN RECORD
 
@@ -10,6 +10,7 @@ import re
 import sys
 
 from judge_build import HINTS, read, report, value_findings, version_finding, write
+from judge_requirements import installed, requirement_findings
 
 
 def parse_config(text):
@@ -68,34 +69,12 @@ def installed_findings(expected, answers):
     return sentences
 
 
-def requirement_findings(requires, versions):
-    """A sentence for each distribution that torch's own metadata asks for and the release does not have.
-
-    Args:
-        requires: its requirements, as the metadata has them.
-        versions: of all that is installed, by canonical name.
-    """
-    from pip._vendor.packaging.requirements import Requirement
-
-    sentences = []
-    for requirement in map(Requirement, requires):
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            version = versions.get(re.sub(r"[-_.]+", "-", requirement.name).lower())
-            if version is None or not requirement.specifier.contains(version, prereleases=True):
-                sentences.append("torch wants %s%s, and the release has %s." % (
-                    requirement.name, requirement.specifier, version or "none"))
-    return sentences
-
-
 def judge_installed(expected, answers, build, origin, record):
     """Judge the installed PyTorch, and record what it says."""
     found = json.loads(read(answers))
-    unmet = requirement_findings(found.pop("requires"), found.pop("distributions"))
-    if expected["no_deps"]:
-        print("\n".join(unmet))
-        unmet = []
-    remedy = " Correct the lock that brings it, or say pytorch.source.no_deps: true if torch works with what is there."
-    report(installed_findings(expected, found) + [sentence + remedy for sentence in unmet])
+    releases = installed(found.pop("path"))
+    unmet = requirement_findings(releases["torch"].requires, releases, expected["no_deps"])
+    report(installed_findings(expected, found) + unmet)
     found["config"] = parse_config(found["config"])
     write(record, dict(found, origin=origin, build=json.loads(read(build))))
     print("torch %s, NCCL %s, MPI %s, CUDA %s for %s" % (
