@@ -62,6 +62,11 @@ PUSHED = Sequence(
      plain("site", ("setenv", "ONE", "site's"))._replace(family="python"),
      plain("extra", ("pushenv", "ONE", "pushed")), plain("conda", ("setenv", "TWO", "any"))), {},
     "load torchother/1; load site/1; swap torchother/1 extra/1; load conda/1; load torchstack/1; purge")
+# What a pushenv had found comes back though another plain module has set the variable by then, without ours, too.
+PUSHED_BEFORE = Sequence(
+    (ours("torchstack", ("setenv", "ONE", "ours")), plain("site", ("pushenv", "ONE", "pushed")),
+     plain("extra", ("setenv", "ONE", "last"))), {"ONE": "user's"},
+    "load torchstack/1; swap torchstack/1 site/1; load extra/1; unload site/1; purge")
 # With Lmod a plain module leaves nothing there, too.
 NOTHING_BACK = {EM: ("         assign $name $before\n", "         assign $name {}\n")}
 ALWAYS_BACK = {
@@ -126,7 +131,8 @@ def play(system, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("sequence", [VALUE, ENTRY, PUSHED], ids=["value", "entry", "pushed"])
+@pytest.mark.parametrize("sequence", [VALUE, ENTRY, PUSHED, PUSHED_BEFORE], ids=[
+    "value", "entry", "pushed", "pushed before"])
 def test_what_no_module_can_know_of_a_plain_one_beside_it_passes(play, sequence):
     assert play(sequence)[1] == []
 

@@ -310,12 +310,13 @@ class Watch:
     def _strays(self, now: Sequence[str]) -> dict[str, set]:
         """Return the values of each variable that plain modules alone leave."""
         ends = [self.runs.run(each, ("purge",))[1].environment for each in self.alone]
-        there = [action for module in self.modules if module.full_name in now for action in module.actions]
-        mine = {where for _word, where, _value in there}
+        there = [(module.ours, where) for module in self.modules if module.full_name in now
+                 for _word, where, _value in module.actions]
         alike = left_by_others(self.runs, self.plain, self.said, self.modules, now)
-        return {
-            name: self.returns.of(name, now) if name in mine else {end.get(name) for end in ends} | alike[name]
-            for name in VARIABLES}
+        strays = {
+            name: self.returns.of(name, now) if name in {where for _ours, where in there} else
+            {end.get(name) for end in ends} for name in VARIABLES}
+        return {name: values if (True, name) in there else values | alike[name] for name, values in strays.items()}
 
 
 def play(runs: Runs, modules, directories, source: random.Random, length: int) -> list[str]:
