@@ -229,6 +229,16 @@ def test_what_a_push_has_kept_of_ours_does_not_come_back_when_both_are_gone(syst
     assert say([ours, pushes], "load torchstack/1", "load extra/1", *commands)[-1] == USER
 
 
+def test_what_is_pushed_over_ours_once_more_leaves_ours_there_when_it_goes(system, say):
+    if not has_pushenv(system):
+        pytest.skip("this version has no pushenv")
+    ours = Module("torchstack", "1", "", True, (("setenv", "TWO", "ours"),))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "pushed"),))
+    found = say([ours, pushes], "load torchstack/1", "load extra/1", "purge", "load torchstack/1", "load extra/1",
+                "unload extra/1")
+    assert found[2] == USER and found[5] == found[0]
+
+
 def test_what_another_module_has_pushed_stays_as_long_as_that_is_loaded_though_ours_had_set_the_same(
         system, say, monkeypatch):
     if not has_pushenv(system):

@@ -137,9 +137,9 @@ local function without(layers, at, layer)
    return is_current(layer) and layer.before
 end
 
--- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it:
--- Lmod 8.6 has it still, for the next pushenv, when that module is gone. Returns whether that module is loaded: what is
--- there is then its own, also where it is the very same.
+-- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
+-- Lmod 8.6 has it still, for the next pushenv, when that module is gone: then it goes. Returns whether that module is
+-- loaded: what is there is its own, also where it is the very same.
 local function replace_pushed(name, layer, given, before)
    local found, base64 = pcall(require, "base64")
    local rest, first = (os.getenv("__LMOD_STACK_" .. name) or ""):match("^(.-)([^:]+)$")
@@ -150,7 +150,8 @@ local function replace_pushed(name, layer, given, before)
       if pushes:find("," .. module .. ",", 1, true) then return end
    end
    -- An empty one would leave nothing to take off, and Lmod ends in the middle of that module's unload.
-   assign("__LMOD_STACK_" .. name, rest .. (before and before ~= "" and base64.encode64(before) or "false"))
+   local kept = before and before ~= "" and base64.encode64(before) or "false"
+   assign("__LMOD_STACK_" .. name, rest .. pushes ~= "," and rest .. kept)
    return pushes ~= ","
 end
 
