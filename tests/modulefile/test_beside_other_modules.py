@@ -171,6 +171,16 @@ def test_a_value_of_a_module_that_is_gone_does_not_come_back(system, say):
     assert found[4].get("ONE") != "conda's" and "TWO" not in found[4]
 
 
+@pytest.mark.parametrize("value", ["another", "ours"])
+def test_what_a_plain_module_has_set_between_two_of_ours_comes_back_when_both_are_gone(system, say, value):
+    first, second = (Module(name, "1", "", True, (("setenv", "TWO", each),)) for name, each in (
+        ("torchother", "ours"), ("torchstack", value)))
+    site = Module("site", "1", "", False, (("setenv", "TWO", "site's"),))
+    found = say([first, second, site], "load torchother/1", "load site/1", "load torchstack/1", "unload torchother/1",
+                "unload torchstack/1")
+    assert [each.get("TWO") for each in found[2:]] == [value, value, "site's"]
+
+
 def test_a_value_that_others_bring_back_without_ours_they_bring_back_beside_ours_too(system, say):
     if system.kind == EM:
         pytest.skip("Environment Modules refuse a second version of a module")
@@ -293,6 +303,16 @@ def test_an_entry_that_a_later_module_has_moved_before_one_of_ours_that_goes_sta
     found = say([ours, first, second], "load conda/1", "load torchstack/1", "load conda/2", "unload torchstack/1")
     assert found[2]["PATH"] == "/soft/b/bin:/soft/a/bin:/usr/bin:/bin"
     assert found[3]["PATH"] == "/soft/b/bin:/usr/bin:/bin"
+
+
+def test_an_entry_stays_where_a_later_module_wants_it_as_one_of_ours_did(system, say):
+    if system.kind == EM:
+        pytest.skip("a plain module of Environment Modules leaves an entry where it is")
+    ours = Module("torchstack", "1", "", True, (("prepend", "PATH", "/soft/b/bin"),))
+    last, first = (Module("site", version, "", False, ((word, "PATH", "/soft/b/bin"),))
+                   for version, word in (("1", "append"), ("2", "prepend")))
+    found = say([ours, last, first], "load site/1", "load torchstack/1", "load site/2", "unload torchstack/1")
+    assert found[-1] == {**USER, "PATH": "/soft/b/bin:/usr/bin:/bin"}
 
 
 def test_an_entry_of_ours_that_another_module_has_moved_away_tells_nothing_of_the_one_beside_it(

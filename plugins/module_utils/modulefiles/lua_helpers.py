@@ -113,13 +113,23 @@ local function is_current(layer)
    return true
 end
 
--- Take this module's layer away. The next module gets what was before this one; without a next one, it was the last.
-local function take_layer(name)
+-- Take this module's layer away. The next module gets what was before this one, but where it has found what others made
+-- of it since; without a next one, it was the last.
+local function take_layer(name, is_path)
    local layers = layers_of(name)
    for i, layer in ipairs(layers) do
       if layer.who == ME then
          table.remove(layers, i)
-         if layers[i] then layers[i].before, layers[i].from = layer.before, layer.from end
+         local above = layers[i]
+         if above and (is_path or above.before == layer.given) then
+            above.before, above.from = layer.before, layer.from
+         elseif above then
+            local from = ""
+            for module in above.from:gmatch("[^,]+") do
+               if module:sub(1, #ME + 1) ~= ME .. "/" then from = from .. "," .. module end
+            end
+            above.from = from
+         end
          keep(name, layers)
          return layer, layers[i] == nil, layers, i
       end
@@ -224,8 +234,13 @@ local function give_back(name, before, own, moved, first, last, now_text)
    local former, was_there = entries_of(before)
    local order, now, at, strayed = {}, {}, {}, {}
    for i, entry in ipairs(entries_of(now_text or "")) do at[entry] = i end
-   -- One that another module has moved beyond what was there before is where that one wants it.
+   -- One that a later module names too is where that one wants it, and so is one that was moved beyond what was there
+   -- before.
    for entry, side in pairs(own) do
+      local named = "%f[%w_]" .. name .. "%W[^\n]*" .. entry:gsub("%W", "%%%0") .. "%f[^%w_./-]"
+      if is_left[entry] and was_there[entry] and modules_with(named, "", myModuleFullName()) ~= "" then
+         strayed[entry] = true
+      end
       for _, other in ipairs(former) do
          if at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * side < 0 then
             strayed[entry] = true
@@ -293,7 +308,7 @@ local function extend(name, before, after)
    for i = #before, 1, -1 do prepend_path(name, before[i]) end
    for i = 1, #after do append_path(name, after[i]) end
    if mode() == "unload" and variables() then
-      local layer, _, layers, above = take_layer(name)
+      local layer, _, layers, above = take_layer(name, true)
       -- What a module that was loaded later brings too, stays where that one put it.
       local moved = {}
       for i = above or 1, layer and #layers or 0 do

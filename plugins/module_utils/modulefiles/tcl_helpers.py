@@ -206,7 +206,7 @@ proc is_current {from} {
 }
 
 # Take this module's layer away, and return it with whether it was the last one, and those of later modules. The next
-# module gets what was before this one.
+# module gets what was before this one, but where it has found what others made of it since.
 proc take_layer {name} {
    global me
    set layers [layers_of $name]
@@ -217,8 +217,13 @@ proc take_layer {name} {
    lassign [lindex $layers $place] who from before given
    set layers [lreplace $layers $place $place]
    if {$place < [llength $layers]} {
-      lset layers $place 1 $from
-      lset layers $place 2 $before
+      if {[lindex $layers $place 2] eq $given} {
+         lset layers $place 1 $from
+         lset layers $place 2 $before
+      } else {
+         set others [lsearch -all -inline -not -glob [split [lindex $layers $place 1] ","] $me/*]
+         lset layers $place 1 [join $others ","]
+      }
    }
    keep $name $layers
    return [list $from $before $given [expr {$place == [llength $layers]}] [lrange $layers $place end]]
