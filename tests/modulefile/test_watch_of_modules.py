@@ -80,6 +80,9 @@ OTHER_WAY_ROUND = {EM: (
 AT_THE_END = {EM: ("[concat $entries $after]", "[concat [lrange $entries [llength $before] end] $before $after]")}
 FOUND = {
     "a value that does not come back at all": VALUE._replace(faults=NOTHING_BACK, faulty="torchstack"),
+    "a value that a loaded module does not set": Sequence(
+        (ours("torchstack", ("setenv", "ONE", "ours")),), {"ONE": "user's"}, "load torchstack/1",
+        {EM: ('replace ONE "ours"', ""), LMOD: ('replace("ONE", "ours")', "")}, "torchstack"),
     "a value that comes back over another module's": Sequence(
         (ours("torchstack", ("setenv", "ONE", "same")), plain("extra", ("setenv", "ONE", "other"))),
         {"ONE": "user's"}, "load torchstack/1; load extra/1; unload torchstack/1", ALWAYS_BACK, "torchstack"),
