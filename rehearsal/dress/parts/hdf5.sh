@@ -19,7 +19,7 @@ make_hdf5() (
   export CRAY_MPICH_DIR="$mpi" PATH="$wrappers/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib"
   ./configure --quiet --prefix="$PLACE" CC=cc CFLAGS=-O1 --enable-parallel --disable-static --disable-fortran \
     --disable-tests --disable-tools --disable-hltools --without-zlib --disable-dependency-tracking
-  for part in src hl/src; do make --silent -j "$(nproc)" -C $part install; done > make.log 2>&1 || { tail make.log >&2; exit 1; }
+  for part in src hl/src; do make --silent -j "$(nproc)" -C $part install > make.log 2>&1 || { tail make.log >&2; exit 1; }; done
   rm -f "$PLACE"/lib/*.la
 )
 
