@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import distribution, pip_settings
+from . import distribution, git_settings, pip_settings
 from .archives import archive_of, write_programs
 from .batch_system import BatchSystem
 from .image import ensure_image, recipe_digest
@@ -51,7 +51,8 @@ class Cluster:
         self.names = names
         self.system = system or Slurm()
         self.pip = pip_settings.of_this_account()
-        self.mounts = sorted({*self.pip.mounts, *mounts})
+        self.git = git_settings.of_this_account()
+        self.mounts = sorted({*self.pip.mounts, *self.git.mounts, *mounts})
         self._label = "--label=%s=%s" % (LABEL, names.cluster)
         self._mine = "--filter=label=%s=%s" % (LABEL, names.cluster)
 
@@ -106,7 +107,8 @@ class Cluster:
     def digest(self) -> str:
         """A digest of all that the containers are made from."""
         laid = [self.system.files(node, self.names.compute) for node in self.names.nodes]
-        made_from = [self.names, self.mounts, self.pip.configuration, laid, str(self.system.programs)]
+        settings = [self.pip.configuration, self.git.configuration]
+        made_from = [self.names, self.mounts, *settings, laid, str(self.system.programs)]
         recipe = recipe_digest(self.system.name)
         return hashlib.sha256(json.dumps([recipe, devices(), *made_from]).encode()).hexdigest()[:12]
 
@@ -122,8 +124,9 @@ class Cluster:
         for name, known in there.items():
             if (known["Labels"] or {}).get(DIGEST) != self.digest():
                 raise TroubleError(
-                    "%s is there, and would be made otherwise now: its recipe, batch system, number of nodes, mounts "
-                    "or pip's settings have changed. Remove it first, with what was built on it: make rehearse-down"
+                    "%s is there, and would be made otherwise now: its recipe, batch system, number of nodes, mounts, "
+                    "or pip's or git's settings have changed. Remove it first, with what was built on it: "
+                    "make rehearse-down"
                     % name
                 )
 
@@ -180,6 +183,7 @@ class Cluster:
         files["etc/tmpfiles.d/rehearsal-devices.conf"] = "".join(lines)
         if node in self.names.login:
             files["etc/pip.conf"] = self.pip.configuration
+            files["etc/gitconfig"] = self.git.configuration
             files["etc/apt/apt.conf.d/90rehearsal"] = "".join(line + ";\n" for line in distribution.settings())
         self.podman.ask("cp", "-", self.names.container(node) + ":/", data=archive_of(files))
 
