@@ -70,6 +70,19 @@ def test_s20_what_the_release_file_accepts_with_a_reason_is_told_and_let_through
     assert code == 0, said
 
 
+def test_where_nothing_else_is_for_gpus_the_toolkit_of_nccl_is_judged(machine, tmp_path, ansible_environment):
+    accept = [{"problem": "untested", "reason": "It ran here for a year."}]
+    context = asked(machine, tmp_path / "release", accept=accept)
+    definition = context["definition"]
+    definition["nccl"]["cuda"] = definition.pop("cuda")
+    code, said = play("preflight", context, ansible_environment, tmp_path)
+    assert code == 0, said
+    definition["nccl"]["cuda"]["version"] = "12.4"
+    code, said = play("preflight", context, ansible_environment, tmp_path)
+    assert code != 0
+    assert "CUDA 12.4 is asked for" in said
+
+
 @pytest.mark.parametrize(("entry", "words"), [
     ({"problem": "libfabrik", "reason": "It ran here."}, "nccl.accept says 'libfabrik'."),
     ({"problem": "libfabric", "reason": ""}, "nccl.accept says 'libfabric' without a reason."),

@@ -17,7 +17,7 @@ OF_THE_WHEEL = ("cpu", "cuda_lock", "index")
 """Keys of ``pytorch`` that only mean something beside ``lock``."""
 
 SOURCE = ("repository", "tag", "commit")
-OF_A_BUILT_NCCL = (*SOURCE, "environment", "make", "tests")
+OF_A_BUILT_NCCL = (*SOURCE, "cuda", "environment", "make", "tests")
 """Keys of ``nccl`` that mean nothing to one that is taken from a wheel."""
 
 MEANINGLESS = (
@@ -49,8 +49,12 @@ def check_mpi(section: Mapping[str, Any], _definition: Mapping[str, Any]) -> Fou
 
 def check_nccl(section: Mapping[str, Any], definition: Mapping[str, Any]) -> Found:
     """Check ``nccl``, which is compiled, or taken from PyTorch's wheel with nothing but its plugin compiled."""
-    if "cuda" not in definition:
-        yield "nccl", "is there without cuda; say under cuda which toolkit it is compiled with, and for which GPUs"
+    if "cuda" in definition and section.get("cuda"):
+        yield "nccl.cuda", "is there beside cuda, and a release for GPUs is compiled with one toolkit; remove it"
+    elif "cuda" not in definition and not section.get("cuda"):
+        yield "nccl", (
+            "is there without cuda; say under cuda which toolkit it is compiled with, and for which GPUs, or as "
+            "nccl.cuda where nothing else is for GPUs")
     pytorch = definition.get("pytorch")
     if section.get("wheel") is True:
         given = [key for key in OF_A_BUILT_NCCL if section.get(key)]

@@ -86,11 +86,13 @@ COMPONENTS: tuple[Component, ...] = (
         sources=(("nccl",),),
         # autogen.sh of the plugin calls autoreconf, which calls the others.
         commands={("nccl",): ("make",), ("nccl", "plugin"): ("autoreconf", "automake", "libtoolize")},
-        places=(("nccl", "plugin", "libfabric"), ("nccl", "plugin", "hwloc")),
+        places=(("nccl", "cuda", "prefix"), ("nccl", "plugin", "libfabric"), ("nccl", "plugin", "hwloc")),
         environments=(("nccl", "environment", "*"), ("nccl", "plugin", "environment", "*")),
         patterns={
             "nccl.version": patterns.VERSION, "nccl.commit": patterns.COMMIT, "nccl.plugin.commit": patterns.COMMIT,
             "nccl.plugin.libfabric": patterns.PLACE, "nccl.tests.commit": patterns.COMMIT,
+            **{path.replace("cuda", "nccl.cuda", 1): patterns.RELEASE[path] for path in (
+                "cuda.version", "cuda.prefix", "cuda.architectures[]")},
         },
         check=check_nccl,
     ),

@@ -11,6 +11,7 @@ WHEEL = {"version": "2.6.0", "lock": "torch==2.6.0", "cpu": {}, "cuda_lock": ""}
 INDEXED = {"version": "2.6.0", "lock": "torch==2.6.0+cu124", "index": "https://example.org/cu124", "cuda_lock": ""}
 SOURCE = {"version": "2.6.0", "source": {"repository": "https://example.org/p"}}
 COMPILED = {"version": "2.21.5", "repository": "https://example.org/n", "tag": "v2.21.5-1", "commit": "0" * 40}
+TOOLKIT = {"version": "13.0", "prefix": "/soft/cuda", "architectures": ["8.0"]}
 OF_THE_WHEEL = {"version": "2.21.5", "wheel": True, "plugin": {"version": "1.6.0"}}
 CONTAINER = {"base": {"kind": "container"}, "pytorch": {"version": "2.2.0"}}
 OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packages", "locks")
@@ -34,6 +35,9 @@ OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packag
      "'horovod.environment' in a.yml has HOROVOD_NCCL_HOME; that follows"),
     ({"mpi": {"allow_path": False}}, "'mpi' in a.yml names no MPI:"),
     ({"nccl": {}}, "'nccl' in a.yml is there without cuda;"),
+    ({"nccl": dict(COMPILED, cuda=TOOLKIT), "cuda": {}}, "'nccl.cuda' in a.yml is there beside cuda, and a release"),
+    ({"nccl": dict(OF_THE_WHEEL, cuda=TOOLKIT)},
+     "'nccl.wheel' in a.yml takes NCCL as it is in its wheel, and cuda only means something to one that is compiled;"),
     ({"pytorch": SOURCE, "cuda": {}}, "'pytorch.source' in a.yml has cuda and no nccl, so that any NCCL"),
     ({"nccl": dict(COMPILED, tests={"mpi": True}), "cuda": {}, "mpi": {"lock": "mpich==4.3.2"}},
      "'nccl.tests.mpi' in a.yml"),
@@ -52,6 +56,10 @@ OF_THE_IMAGE = ("toolchain", "cuda", "mpi", "nccl", "mpi4py", "horovod", "packag
 def test_what_contradicts_itself_is_named_in_one_sentence(definition, sentence):
     (found,) = component_problems.problems(definition, "a.yml")
     assert found.startswith(sentence)
+
+
+def test_a_release_with_pytorch_s_cpu_build_may_have_an_nccl_with_a_toolkit_of_its_own():
+    assert not component_problems.problems({"pytorch": WHEEL, "nccl": dict(COMPILED, cuda=TOOLKIT)}, "a.yml")
 
 
 @pytest.mark.parametrize(("name", "value"), [
