@@ -35,7 +35,10 @@ pytestmark = [
 ]
 RELEASE = yaml.safe_load((CHECKOUT / "inventories/polaris/releases/rehearsal-real.yml").read_text())
 CHANNEL = RELEASE["base"]["channels"][0].removeprefix("file://")
-STEPS = ("mpi4py", "horovod", "package-h5py-wheel", "package-torch-scatter-wheel", "node_health", "acceptance")
+STEPS = (
+    "nccl", "nccl-plugin", "mpi4py", "horovod", "package-h5py-wheel", "package-torch-scatter-wheel", "node_health",
+    "acceptance",
+)
 """Of those that are jobs."""
 
 SCRIPT = """#!/bin/bash -l
@@ -86,6 +89,18 @@ print("ranks", json.dumps({
     "host": MPI.Get_processor_name(), "read": read, "scattered": scattered.tolist(),
 }))
 """
+
+
+OPENED = """
+import ctypes, json, os, sys
+nccl, plugin = (os.path.join(sys.argv[1], name) for name in ("libnccl.so.2", "libnccl-net.so"))
+opened, version = ctypes.CDLL(nccl), ctypes.c_int()
+assert opened.ncclGetVersion(ctypes.byref(version)) == 0
+interface = hasattr(ctypes.CDLL(plugin), "ncclNetPlugin_v11")
+mapped = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+print(json.dumps([version.value, interface, sorted(path for path in mapped if "fabric" in path or "hwloc" in path)]))
+"""
+"""Opens NCCL and its plugin, which asks neither of them for a GPU."""
 
 
 @pytest.fixture(scope="module", params=["slurm", "pbs"])
@@ -149,6 +164,23 @@ def test_a_second_rehearsal_changes_nothing_and_submits_nothing(cluster, rehears
     assert before
     assert changed_in(rehearse()) == 0
     assert rehearsals.jobs(cluster) == before
+
+
+def test_nccl_and_its_plugin_are_those_of_their_commits_and_can_be_opened(cluster, rehearsed):
+    prefix = "/shared/software/polaris/rehearsal-real/"
+    record = json.loads(cluster.execute("login", "cat", prefix + ".torchstack/nccl.json").stdout)
+    wanted = RELEASE["nccl"]
+    assert (record["version"], record["commit"]) == (wanted["version"], wanted["commit"])
+    assert (record["plugin"]["commit"], record["plugin"]["used"]) == (wanted["plugin"]["commit"], 11)
+    # An ONLY_FUNCS that matches nothing builds as well, and its all-reduce does nothing.
+    words = ("grep", "-c", "ncclDevKernel_AllReduce_Sum_f32", prefix + "nccl/lib/libnccl.so.2")
+    assert cluster.execute("login", *words).returncode == 0
+    said = cluster.execute("login", "/usr/bin/python3", "-c", OPENED, prefix + "nccl/lib", user="researcher")
+    assert said.returncode == 0, said.stderr
+    version, interface, mapped = json.loads(said.stdout)
+    assert (version, interface) == (22803, True)
+    assert [path.rpartition("/")[0] for path in mapped] == [
+        "/opt/cray/libfabric/1.22.0/lib64", "/soft/libraries/hwloc/lib"]
 
 
 @pytest.fixture(scope="module")
