@@ -353,7 +353,8 @@ def test_a_pytorch_that_says_this_fails(rebuild, case):
 
 
 WANTS = """ distclass=BinaryDistribution,
-        install_requires=["SymPy==1.13.1", "numpy", "never ; python_version < '3'"], extras_require={"optree": ["optree"]},
+        install_requires=["SymPy==1.13.1", "numpy", "never ; python_version < '3'"],
+        extras_require={"optree": ["optree"]},
 """
 
 
