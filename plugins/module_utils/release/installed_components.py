@@ -105,9 +105,10 @@ def _site(
             name, version = text(own.get("name")).upper(), text(own.get("version"))
         part = _Part(places, "mpi", name or "MPI", version, "wheel" if wheel else "site")
         yield part.of({"place": mpi.get("prefix")})
-    cuda = mapping(definition.get("cuda"))
-    if cuda:
-        yield _Part(places, "cuda", "CUDA", cuda.get("version"), "site").of({"place": cuda.get("prefix")})
+    of_nccl = mapping(mapping(definition.get("nccl")).get("cuda"))
+    for key, cuda in (("cuda", mapping(definition.get("cuda"))), ("nccl.cuda", of_nccl)):
+        if cuda:
+            yield _Part(places, key, "CUDA", cuda.get("version"), "site").of({"place": cuda.get("prefix")})
 
 
 def library_version(build: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from .records import Records
 WITHOUT_GPUS = "of PyTorch's wheel; nothing else here is built for GPUs"
 """Origin of CUDA in a release whose file has none."""
 OF_ITS_WHEEL = "of PyTorch's wheel"
-"""Origin of an NCCL of which only the plugin is compiled."""
+"""Origin of an NCCL of which only the plugin is compiled, and of CUDA where NCCL alone is compiled with another one."""
 
 
 def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -22,7 +22,8 @@ def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
     base, mpi, python = (mapping(resolved.get(key)) for key in ("base", "mpi", "python"))
     torch, horovod, nccl = (mapping(build.get(key)) for key in ("pytorch", "horovod", "nccl"))
     cuda, wanted = mapping(asked.get("cuda")), mapping(asked.get("nccl"))
-    plugin, image = mapping(wanted.get("plugin")), mapping(base.get("image"))
+    plugin, toolkit = mapping(wanted.get("plugin")), mapping(wanted.get("cuda"))
+    image = mapping(base.get("image"))
 
     def first(*found: object) -> str:
         return next((said for said in map(text, found) if said), "")
@@ -39,9 +40,10 @@ def list_versions(records: Records, resolved: Mapping[str, Any]) -> list[dict[st
         ("PyTorch", version("pytorch", torch.get("version"), reported.get("torch.__version__")),
          ", ".join(filter(None, (_format_disk_space(torch), text(torch.get("origin")))))),
         ("CUDA", version("cuda", torch.get("cuda"), reported.get("torch.version.cuda")),
-         text(cuda.get("prefix")) or (WITHOUT_GPUS if torch.get("cuda") else "")),
+         text(cuda.get("prefix")) or ((OF_ITS_WHEEL if toolkit else WITHOUT_GPUS) if torch.get("cuda") else "")),
         ("NCCL", version("nccl", nccl.get("version")),
          text(wanted.get("repository")) or (OF_ITS_WHEEL if wanted else "")),
+        ("CUDA of NCCL", text(toolkit.get("version")), text(toolkit.get("prefix"))),
         ("NCCL's network plugin", text(plugin.get("version")), text(plugin.get("repository"))),
         ("MPI", _mpi_version(reported) or providers.get(text(mpi.get("provider")), text(mpi.get("provider"))),
          text(mpi.get("prefix"))),

@@ -51,6 +51,14 @@ def test_the_nccl_of_a_wheel_is_a_python_package_and_only_its_plugin_is_a_compon
     assert {one["key"] for one in found["components"]} == {"nccl", "nccl.plugin"}
 
 
+def test_the_toolkit_of_an_nccl_alone_is_a_component_and_no_cuda_of_the_release_s(tmp_path):
+    nccl = {"version": "2.28.3", "repository": "https://example.org/nccl", "commit": "0" * 40,
+            "cuda": {"version": "12.9", "prefix": "/opt/cuda"}}
+    found = installed(str(tmp_path), {"definition": {"nccl": nccl}})
+    assert {one["key"]: one["version"] for one in found["components"]} == {"nccl": "2.28.3", "nccl.cuda": "12.9"}
+    assert "cuda" not in found["libraries"]
+
+
 def test_what_is_built_is_known_by_its_canonical_name():
     names = installed_python.built_names({
         "horovod": {}, "pytorch": {"source": {}},

@@ -269,6 +269,15 @@ def test_a_cuda_build_in_a_release_for_cpus_says_so_and_how_large_it_is(root):
         "name": "CUDA", "version": "13.0", "origin": "of PyTorch's wheel; nothing else here is built for GPUs"}
 
 
+def test_the_toolkit_of_an_nccl_alone_is_told_beside_the_cuda_of_pytorch(root):
+    write(root / RELEASE / ".torchstack" / "pytorch.json", {"version": "2.13.0+cu130", "cuda": "13.0"})
+    nccl = {"version": "2.28.3", "cuda": {"version": "12.9", "prefix": "/opt/cuda"}}
+    resolved = {"definition": {"nccl": nccl, "pytorch": {"version": "2.13.0"}}}
+    rows = {row["name"]: (row["version"], row["origin"]) for row in facts(root, resolved)["versions"]}
+    assert rows["CUDA"] == ("13.0", "of PyTorch's wheel")
+    assert rows["CUDA of NCCL"] == ("12.9", "/opt/cuda")
+
+
 def test_a_gap_that_all_nodes_have_is_one_gap(root):
     nodes = [{"host": "n%d" % number, "not_seen": ["No kernel log."], "findings": []} for number in range(9)]
     write(root / ".torchstack" / RELEASE / "node_health.json", {"nodes": nodes, "not_checked": ["No AMD."]})
