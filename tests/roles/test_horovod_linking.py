@@ -184,12 +184,15 @@ def library(built):
 
 @pytest.mark.parametrize(("nccl", "horovod", "expected"), [
     (None, {}, ("", "")), (None, {"nccl": "wheel"}, ("", "wheel")), ({"version": "2.21.5"}, {}, ("/r/nccl", "")),
+    ({"version": "2.21.5", "cuda": {"version": "12.2"}}, {}, ("", "")),
     ({"version": "2.21.5", "wheel": True}, {}, ("", "wheel")),
     ({"version": "2.21.5", "wheel": True}, {"nccl": "wheel"}, ("", "wheel")),
 ])
 def test_s27_horovod_follows_the_release_to_its_own_nccl_or_to_that_of_the_wheel(nccl, horovod, expected):
     defaults = sites.load(sites.TOP / "roles/horovod/defaults/main.yml")
     definition = {"horovod": horovod, **({"nccl": nccl} if nccl else {})}
+    if not (nccl or {}).get("cuda"):
+        definition["cuda"] = {"version": "12.2"}
     context = {"prefix": "/r", "definition": definition}
     found = tuple(
         jinja2.Template(defaults[name]).render(release_context=context).strip()

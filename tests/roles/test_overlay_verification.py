@@ -67,7 +67,8 @@ class Overlay:
         definition = sites.load_release(release)
         words = {
             "prefix": self.prefix, "base": self.prefix / "base", "packages": self.packages, "python": "python3",
-            "mpi": self.mpi.parents[1], "cuda": self.toolkit,
+            "mpi": self.mpi.parents[1], "cuda": self.toolkit, "nccl": self.prefix / "nccl",
+            "libfabric": self.top / "libfabric",
         }
         rules = filled_rules(
             definition["verification"]["libraries"], {word: str(path) for word, path in words.items()}, definition)

@@ -13,9 +13,11 @@ from ansible_collections.hpcml.torchstack.plugins.filter.verification import fil
 from support import sites
 from support.elf_objects import program, shared
 
+# With a PyTorch for GPUs.
 CRAYS = [
     path for path in sites.RELEASES
-    if (sites.load(path).get("nccl") or {}).get("plugin") and path.stem != "rehearsal"]
+    if (sites.load(path).get("nccl") or {}).get("plugin") and "cuda" in sites.load_release(path)
+    and path.stem != "rehearsal"]
 # One release for each set of rules.
 RELEASES = list({json.dumps(sites.load_release(path)["verification"]): path for path in reversed(CRAYS)}.values())
 LIBRARIES = ("allow_missing", "preloaded", "providers", "require", "embedded", "plugins", "forbid", "sealed", "exclude")

@@ -126,7 +126,7 @@ def test_nccl_plugin_and_libfabric_of_a_release_go_together(path):
     nccl = definition.get("nccl")
     if not nccl or "${" in nccl["plugin"]["libfabric"] or path.stem == "rehearsal":
         pytest.skip("no NCCL of its own, one of stand-ins, or a libfabric that modules name")
-    plugin, cuda = nccl["plugin"], definition["cuda"]
+    plugin, cuda = nccl["plugin"], nccl.get("cuda") or definition["cuda"]
     asked = nccl_compatibility.Asked(
         nccl["version"], plugin["repository"].rpartition("/")[2], plugin["version"],
         cuda["version"], tuple(cuda["architectures"]),
