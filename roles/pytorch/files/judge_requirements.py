@@ -15,12 +15,17 @@ from pip._vendor.packaging.requirements import Requirement
 REMEDY = " Correct the lock that brings it, or say pytorch.source.no_deps: true if torch works with what is there."
 
 
+def canonical(name):
+    """A distribution's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def installed(path):
-    """The distributions below the entries of a sys.path, by names as indexes compare them (PEP 503)."""
+    """The distributions below the entries of a sys.path, by canonical name."""
     found = {}
     for one in importlib.metadata.distributions(path=[entry for entry in path if entry]):
         if one.metadata["Name"]:
-            found.setdefault(re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(), one)
+            found.setdefault(canonical(one.metadata["Name"]), one)
     return found
 
 
@@ -35,7 +40,7 @@ def requirement_findings(requires, releases, no_deps):
     sentences = []
     for requirement in map(Requirement, requires or []):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            there = releases.get(re.sub(r"[-_.]+", "-", requirement.name).lower())
+            there = releases.get(canonical(requirement.name))
             if there is None or not requirement.specifier.contains(there.version, prereleases=True):
                 sentences.append("torch wants %s%s, and the release has %s." % (
                     requirement.name, requirement.specifier, there.version if there else "none"))
