@@ -209,12 +209,40 @@ local function is_reversible(text, own)
    return text ~= "" and table.concat(entries, ":") == text
 end
 
+-- The entries of a list that others have moved since: those of which it is known, and of the others all but the most
+-- that have kept their order in another list. Of as many, those that are further in front have moved, as most modules
+-- put theirs there.
+local function out_of_order(former, now, known)
+   local at, places, runs, best, moved = {}, {}, {}, {0, 0}, {}
+   for i, entry in ipairs(now) do at[entry] = not known[entry] and i or nil end
+   for _, entry in ipairs(former) do places[#places + 1] = at[entry] end
+   local function is_better(one, other)
+      return one[1] > other[1] or one[1] == other[1] and one[2] > other[2]
+   end
+   -- A run is its length, the sum of its places, its last place, and the run before that.
+   for i, place in ipairs(places) do
+      runs[i] = {1, place, place}
+      for j = 1, i - 1 do
+         local longer = {runs[j][1] + 1, runs[j][2] + place, place, runs[j]}
+         if places[j] < place and is_better(longer, runs[i]) then runs[i] = longer end
+      end
+      if is_better(runs[i], best) then best = runs[i] end
+   end
+   for _, place in ipairs(places) do moved[now[place]] = true end
+   for entry in pairs(known) do moved[entry] = true end
+   while best and best[3] do
+      moved[now[best[3]]] = nil
+      best = best[4]
+   end
+   return moved
+end
+
 -- Where an entry goes into a list: before what came after it in another list, else after what came before it there.
--- Of what later modules have moved since, only where there is nothing else.
-local function place_in(order, former, at, moved)
+-- Of what others have moved since, by each of some sets in turn, only where there is nothing else.
+local function place_in(order, former, at, ...)
    local places = {}
    for i, entry in ipairs(order) do places[entry] = i end
-   for _, others in ipairs({moved, {}}) do
+   for _, others in ipairs({...}) do
       for i = at + 1, #former do
          if places[former[i]] and not others[former[i]] then return places[former[i]] end
       end
@@ -265,9 +293,11 @@ local function give_back(name, before, own, moved, first, last, now_text)
       now[entry] = #order + 1
       if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
    end
+   for entry in pairs(moved) do strayed[entry] = true end
+   local unsure = out_of_order(former, order, strayed)
    for i, entry in ipairs(former) do
       if own[entry] and is_left[entry] then
-         table.insert(order, place_in(order, former, i, moved) or now[entry], entry)
+         table.insert(order, place_in(order, former, i, unsure, moved, {}) or now[entry], entry)
       end
    end
    local shortest = table.concat(order, ":")
