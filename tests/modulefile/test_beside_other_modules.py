@@ -152,15 +152,18 @@ def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_mo
     assert found[3][name].split(":") == ["/soft/c/bin", "/u/lib", "/soft/a/bin"]
 
 
-def test_an_entry_goes_back_though_the_module_that_comes_instead_has_moved_what_came_after_it(system, say, monkeypatch):
+@pytest.mark.parametrize(("users", "front", "wanted"), [
+    ("a:cuda:nccl:b:c:d", ("b", "nccl"), "b:nccl:a:cuda:c:d"), ("a:cuda:nccl", ("nccl",), "nccl:a:cuda")])
+def test_an_entry_goes_back_though_the_module_that_comes_instead_has_moved_what_came_after_it(
+        system, say, monkeypatch, users, front, wanted):
     if system.kind == EM:
         pytest.skip("a plain module of Environment Modules leaves an entry where it is")
     name = "LD_LIBRARY_PATH"
-    monkeypatch.setitem(USER, name, "/soft/a/bin:/soft/cuda/lib64:/soft/nccl/lib:/soft/b/bin:/u/lib:/u/opt")
-    ours = TORCHSTACK._replace(actions=(("append", name, "/soft/cuda/lib64"),))
-    conda = CONDA._replace(actions=(("prepend", name, "/soft/b/bin"), ("prepend", name, "/soft/nccl/lib")))
+    monkeypatch.setitem(USER, name, ":".join("/soft/" + entry for entry in users.split(":")))
+    ours = TORCHSTACK._replace(actions=(("append", name, "/soft/cuda"),))
+    conda = CONDA._replace(actions=tuple(("prepend", name, "/soft/" + entry) for entry in front))
     found = say([ours, conda], "load torchstack/1", "load conda/1")
-    assert found[1][name] == "/soft/b/bin:/soft/nccl/lib:/soft/a/bin:/soft/cuda/lib64:/u/lib:/u/opt"
+    assert found[1][name] == ":".join("/soft/" + entry for entry in wanted.split(":"))
 
 
 def test_an_entry_goes_back_though_the_module_that_comes_instead_has_moved_its_neighbour(system, say, monkeypatch):
