@@ -67,6 +67,11 @@ PUSHED_BEFORE = Sequence(
     (ours("torchstack", ("setenv", "ONE", "ours")), plain("site", ("pushenv", "ONE", "pushed")),
      plain("extra", ("setenv", "ONE", "last"))), {"ONE": "user's"},
     "load torchstack/1; swap torchstack/1 site/1; load extra/1; unload site/1; purge")
+# What a pushenv had found comes back over what one has set that came later, as it does over a plain one.
+PUSHED_OVER = Sequence(
+    (ours("torchother", ("setenv", "ONE", "other")), ours("torchstack", ("setenv", "ONE", "same")),
+     plain("site", ("pushenv", "ONE", "same"))), {"ONE": "user's"},
+    "load torchother/1; load site/1; swap torchother/1 torchstack/1; unload site/1; purge")
 # With Lmod a plain module leaves nothing there, too.
 NOTHING_BACK = {EM: ("         assign $name $before\n", "         assign $name {}\n")}
 ALWAYS_BACK = {
@@ -134,8 +139,8 @@ def play(system, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("sequence", [VALUE, ENTRY, PUSHED, PUSHED_BEFORE], ids=[
-    "value", "entry", "pushed", "pushed before"])
+@pytest.mark.parametrize("sequence", [VALUE, ENTRY, PUSHED, PUSHED_BEFORE, PUSHED_OVER], ids=[
+    "value", "entry", "pushed", "pushed before", "pushed over"])
 def test_what_no_module_can_know_of_a_plain_one_beside_it_passes(play, sequence):
     assert play(sequence)[1] == []
 

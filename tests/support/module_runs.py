@@ -299,7 +299,9 @@ class Watch:
         models = [expected(self.modules, now, self.start, moves) for moves in (True, False)]
         found = differences(models, real, models[0], *excused)
         if found:
-            found = differences(models, real, self.control.environment(), *excused, self._strays(now))
+            plain = self.control.environment()
+            lost = {name for name in VARIABLES if plain.get(name) != models[0][name]}
+            found = differences(models, real, plain, *excused, self._strays(now, lost))
         if not (succeeded and is_plain(words, self.modules, now)) and now != loaded(self.control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(self.control.environment())))
         if not now:
@@ -307,8 +309,11 @@ class Watch:
         said = "; ".join(map(" ".join, self.said))
         return ["user %s: %s" % (self.start, said), "loaded: %s" % now, *found] if found else []
 
-    def _strays(self, now: Sequence[str]) -> dict[str, set]:
-        """Return the values of each variable that plain modules alone leave."""
+    def _strays(self, now: Sequence[str], lost: Container[str]) -> dict[str, set]:
+        """Return the values of each variable that plain modules alone leave.
+
+        Of one that a loaded module of the project's sets only where that is ``lost`` with a plain one in its place, too.
+        """
         ends = [self.runs.run(each, ("purge",))[1].environment for each in self.alone]
         there = [(module.ours, where) for module in self.modules if module.full_name in now
                  for _word, where, _value in module.actions]
@@ -316,7 +321,9 @@ class Watch:
         strays = {
             name: self.returns.of(name, now) if name in {where for _ours, where in there} else
             {end.get(name) for end in ends} for name in VARIABLES}
-        return {name: values if (True, name) in there else values | alike[name] for name, values in strays.items()}
+        return {
+            name: values if (True, name) in there and name not in lost else values | alike[name]
+            for name, values in strays.items()}
 
 
 def play(runs: Runs, modules, directories, source: random.Random, length: int) -> list[str]:
