@@ -19,7 +19,7 @@ test: ## Everything that guards the collection.
 nightly: ## What make test leaves to the night: the oldest ansible-core.
 	tests/run $@
 
-test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda; TORCHSTACK_REHEARSE=polaris-real asks for that rehearsal.
+test-upstream: ## What real programs and sources make of it; MIRROR names a directory of clones, TORCHSTACK_CONDA one with a real conda; TORCHSTACK_REHEARSE=polaris-real or derecho-real asks for that rehearsal.
 	TORCHSTACK_UPSTREAM="$(abspath $(MIRROR))" TORCHSTACK_CUDA="$(CUDA)" TORCHSTACK_LIBFABRIC="$(LIBFABRIC)" TORCHSTACK_HWLOC="$(HWLOC)" \
 	  tests/run pytest -rsP tests/upstream tests/rehearsal/test_rehearsal_real.py $(ARGS)
 

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Parallel HDF5 of the distribution's source package, compiled with the wrappers of a dress; SETS has where they are and where
 # their MPI is. The library and its high-level one, without programs. It takes minutes, so one that was made is taken again.
+. ../kept.sh
 { read -r wrappers; read -r mpi; } << END
 $SETS
 END
-archive=$KEPT/hdf5-$(echo "$VERSION $PLACE $SETS" | cat - hdf5.sh | sha256sum | cut -c 1-12).tar
 
 make_hdf5() (
   mkdir hdf5
@@ -23,12 +23,5 @@ make_hdf5() (
   rm -f "$PLACE"/lib/*.la
 )
 
-if [ ! -e "$archive" ]; then
-  make_hdf5
-  rm -rf hdf5 "$KEPT"/hdf5-*.tar
-  tar -cf "$archive.new" -C / "${PLACE#/}"
-  mv "$archive.new" "$archive"
-else
-  tar -xf "$archive" -C /
-fi
+kept hdf5 make_hdf5
 echo "$PLACE/lib" >> "$LOADER"

@@ -1,10 +1,10 @@
 #!/bin/sh
 # libfabric from its repository; SETS has the address and the commit of VERSION. Of its providers those for TCP and for memory that
 # processes share, as no node has another network. It takes minutes, so one that was made is taken again.
+. ../kept.sh
 { read -r repository; read -r commit; } << END
 $SETS
 END
-archive=$KEPT/libfabric-$(echo "$VERSION $PLACE $SETS" | cat - libfabric-source.sh | sha256sum | cut -c 1-12).tar
 
 make_libfabric() (
   git init --quiet libfabric
@@ -20,11 +20,4 @@ make_libfabric() (
   "$PLACE/bin/fi_info" --version | grep -qx "libfabric: $VERSION" || { echo "Commit $commit is not libfabric $VERSION." >&2; exit 1; }
 )
 
-if [ ! -e "$archive" ]; then
-  make_libfabric
-  rm -rf libfabric "$KEPT"/libfabric-*.tar
-  tar -cf "$archive.new" -C / "${PLACE#/}"
-  mv "$archive.new" "$archive"
-else
-  tar -xf "$archive" -C /
-fi
+kept libfabric-source make_libfabric
