@@ -312,7 +312,7 @@ class Watch:
     def _strays(self, now: Sequence[str], lost: Container[str]) -> dict[str, set]:
         """Return the values of each variable that plain modules alone leave.
 
-        Of one that a loaded module of the project's sets only where that is ``lost`` with a plain one in its place, too.
+        Of one that a loaded module of the project's sets only where it is ``lost`` with a plain one in its place, too.
         """
         ends = [self.runs.run(each, ("purge",))[1].environment for each in self.alone]
         there = [(module.ours, where) for module in self.modules if module.full_name in now
