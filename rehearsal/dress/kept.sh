@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # For parts that take minutes, to be sourced: kept PART COMMAND. What COMMAND has laid at PLACE is kept, and taken again by the next
 # dress that asks the same of the same program.
 kept() {

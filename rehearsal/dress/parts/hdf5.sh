@@ -1,6 +1,7 @@
 #!/bin/sh
 # Parallel HDF5 of the distribution's source package, compiled with the wrappers of a dress; SETS has where they are and where
 # their MPI is. The library and its high-level one, without programs. It takes minutes, so one that was made is taken again.
+# shellcheck source-path=SCRIPTDIR
 . ../kept.sh
 { read -r wrappers; read -r mpi; } << END
 $SETS

@@ -1,6 +1,7 @@
 #!/bin/sh
 # libfabric from its repository; SETS has the address and the commit of VERSION. Of its providers those for TCP and for memory that
 # processes share, as no node has another network. It takes minutes, so one that was made is taken again.
+# shellcheck source-path=SCRIPTDIR
 . ../kept.sh
 { read -r repository; read -r commit; } << END
 $SETS
