@@ -166,6 +166,21 @@ def test_an_entry_goes_back_though_the_module_that_comes_instead_has_moved_what_
     assert found[1][name] == ":".join("/soft/" + entry for entry in wanted.split(":"))
 
 
+@pytest.mark.parametrize("words", [("prepend", "append"), ("append", "prepend")], ids=" and ".join)
+@pytest.mark.parametrize("site", [(), ("load site/1",)], ids=["the user's", "a module's"])
+def test_an_entry_that_two_of_ours_have_moved_is_where_it_was_when_both_are_gone(
+        system, say, monkeypatch, site, words):
+    name, cuda = "LD_LIBRARY_PATH", "/soft/cuda/lib64"
+    if not site:
+        monkeypatch.setitem(USER, name, "/u/lib:%s:/u/opt" % cuda)
+    first, second = (Module(each, "1", "", True, ((word, name, cuda),))
+                     for each, word in zip(("torchother", "torchstack"), words))
+    plain = Module("site", "1", "", False, (("prepend", name, "/soft/a/lib"), ("prepend", name, cuda)))
+    found = say([first, second, plain], *site, "load torchother/1", "load torchstack/1", "unload torchother/1",
+                "unload torchstack/1")
+    assert found[-1][name] == ("/soft/a/lib:%s:/u/lib" % cuda if site else USER[name])
+
+
 def test_an_entry_goes_back_though_the_module_that_comes_instead_has_moved_its_neighbour(system, say, monkeypatch):
     name = "LD_LIBRARY_PATH"
     monkeypatch.setitem(USER, name, "/u/lib:/soft/cuda/lib64:/u/opt")

@@ -206,8 +206,9 @@ proc is_current {from} {
 }
 
 # Take this module's layer away, and return it with whether it was the last one, and those of later modules. The next
-# module gets what was before this one, but where it has found what others made of it since.
-proc take_layer {name} {
+# module gets what was before this one, but where it has found what others made of it since; of a search path what it
+# has found, with this module's own entries where they were before.
+proc take_layer {name {own {}}} {
    global me
    set layers [layers_of $name]
    set place [lsearch -exact -index 0 $layers $me]
@@ -217,7 +218,11 @@ proc take_layer {name} {
    lassign [lindex $layers $place] who from before given
    set layers [lreplace $layers $place $place]
    if {$place < [llength $layers]} {
-      if {[lindex $layers $place 2] eq $given} {
+      set found [lindex $layers $place 2]
+      if {[llength $own]} {
+         set order [put_back [entries_of [lindex $found 0]] [entries_of [lindex $before 0]] $own {}]
+         lset layers $place 2 [list [join $order ":"]]
+      } elseif {$found eq $given} {
          lset layers $place 1 $from
          lset layers $place 2 $before
       } else {

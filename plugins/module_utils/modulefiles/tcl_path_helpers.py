@@ -76,11 +76,8 @@ proc place_in {order former at now moved} {
    return $now
 }
 
-# Put own entries that are still there, as the user or another module has them too, where they were before. Where
-# nothing else has changed since then, the former text comes back as it was.
-proc give_back {name before own moved} {
-   set left [entries_of [lindex [held $name] 0]]
-   set former [entries_of $before]
+# A list with own entries that are still there, as the user or another module has them too, where they were in another.
+proc put_back {left former own moved} {
    set order {}
    foreach entry $left {
       set now($entry) [llength $order]
@@ -94,6 +91,14 @@ proc give_back {name before own moved} {
          set order [linsert $order [place_in $order $former $i $now($entry) $moved] $entry]
       }
    }
+   return $order
+}
+
+# Put own entries where they were before. Where nothing else has changed since then, the former text comes back as it
+# was.
+proc give_back {name before own moved} {
+   set left [entries_of [lindex [held $name] 0]]
+   set order [put_back $left [entries_of $before] $own $moved]
    if {$order ne $left} {
       reorder $name [join $order ":"]
    } elseif {$before eq "" && ![llength $left]} {
@@ -136,7 +141,7 @@ proc extend {name before after} {
          reorder $name $order
       }
    } elseif {[module-info mode unload]} {
-      lassign [take_layer $name] from kept given last later
+      lassign [take_layer $name $own] from kept given last later
       # What a module that was loaded later brings too, stays where that one put it.
       set moved {}
       foreach layer $later {
