@@ -10,7 +10,7 @@ from typing import Any, Mapping
 from . import benchmark, collective_checks, expected_values, mpi_checks, nccl_log
 from .errors import CheckUnavailable, RankError
 from .output import RankOutput
-from .rendezvous import Rendezvous
+from .rendezvous import Rendezvous, end_group
 
 NEEDS = {
     "horovod": ("torch", "horovod.torch"),
@@ -110,7 +110,7 @@ class BackendChecks:
         note = self.record_lacks(self.tensor_checks(device).check(group, TYPES[backend]))
         self.measure(backend, device)
         # Only after success: it waits for ranks that are still in a collective, and nothing would be reported.
-        distributed.destroy_process_group()
+        end_group(distributed)
         return note
 
     def torch_gloo(self) -> str:

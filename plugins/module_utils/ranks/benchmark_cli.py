@@ -24,7 +24,7 @@ from . import benchmark, placement, units
 from .benchmark_output import CANNOT, VERIFIED, WRONG, BenchmarkReporter, print_error, print_lines
 from .errors import RankError
 from .plan import DEFAULTS, ITERATIONS, resolve_plan
-from .rendezvous import Rendezvous, abort
+from .rendezvous import Rendezvous, abort, end_group
 
 RELEVANT_VARIABLES = (
     "NCCL_", "RCCL_", "FI_", "GLOO_", "MPICH_", "MPIR_CVAR_", "UCX_", "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mtl",
@@ -242,5 +242,5 @@ def main(arguments: Sequence[str]) -> int:
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_initialized():
         # After the output, because it waits for the other ranks.
-        distributed.destroy_process_group()
+        end_group(distributed)
     return code

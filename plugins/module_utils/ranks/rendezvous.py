@@ -117,6 +117,22 @@ PATIENCE_TO_BE_READ = 10.0
 """Seconds that a launcher may take to read what a rank wrote before it was to end."""
 
 
+_ENDED: list[Any] = []
+
+
+def end_group(distributed: Any) -> None:
+    """Destroy the process group of torch.distributed, and keep its object until the next one is destroyed.
+
+    Gloo's object waits for its threads when it is freed, with the interpreter's lock, for which one of them may still
+    wait to free what the last collective has left: then the rank hangs (seen with PyTorch 2.6.0).
+
+    Args:
+        distributed: the module, with a group that no rank is in a collective of.
+    """
+    _ENDED[:] = [distributed.group.WORLD]
+    distributed.destroy_process_group()
+
+
 def wait_until_read(descriptor: int, limit: float) -> None:
     """Wait until nothing that was written to a pipe is left in it, for ``limit`` seconds at most.
 

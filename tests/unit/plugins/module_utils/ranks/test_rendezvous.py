@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import types
+import weakref
 
 import pytest
 from ansible_collections.hpcml.torchstack.plugins.module_utils.ranks import rendezvous
@@ -149,3 +150,20 @@ def test_a_rank_that_aborts_does_not_wait_for_a_file_or_a_closed_descriptor(tmp_
     rendezvous.wait_until_read(descriptor, float("inf"))
     os.close(descriptor)
     rendezvous.wait_until_read(descriptor, float("inf"))
+
+
+def test_a_group_that_is_destroyed_lives_on_until_the_next_one_is():
+    class Group:
+        pass
+
+    class Distributed:
+        def destroy_process_group(self):
+            self.group.WORLD = None
+
+    distributed, alive = Distributed(), []
+    for _number in range(2):
+        distributed.group = types.SimpleNamespace(WORLD=Group())
+        alive.append(weakref.ref(distributed.group.WORLD))
+        rendezvous.end_group(distributed)
+    assert alive[0]() is None and isinstance(alive[1](), Group)
+    assert distributed.group.WORLD is None
