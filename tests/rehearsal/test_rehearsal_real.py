@@ -252,7 +252,7 @@ def test_ranks_on_two_nodes_reduce_over_the_dressed_mpi(ranks):
     for one in ranks:
         (mpi,) = one["mpi"]
         assert mpi.startswith("/opt/cray/pe/mpich/")
-        assert one["torch"].startswith(PREFIX + "base/")
+        assert one["torch"].startswith(PREFIX + "base/lib/")
 
 
 def test_their_training_s_loss_falls_on_weights_that_are_the_same(ranks):
