@@ -15,6 +15,7 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence, cast
 
 from .benchmark import measure_in_group
+from .rendezvous import end_group
 from .socket_group import first_reachable, listen
 
 PEER_TIMEOUT = 60.0
@@ -92,7 +93,7 @@ class TorchLink:
         """Destroy the process group."""
         self.team = None
         if self.torch.distributed.is_initialized():
-            self.torch.distributed.destroy_process_group()
+            end_group(self.torch.distributed)
 
 
 class MpiLink:

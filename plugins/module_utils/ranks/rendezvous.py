@@ -117,20 +117,21 @@ PATIENCE_TO_BE_READ = 10.0
 """Seconds that a launcher may take to read what a rank wrote before it was to end."""
 
 
-_ENDED: list[Any] = []
-
-
 def end_group(distributed: Any) -> None:
-    """Destroy the process group of torch.distributed, and keep its object until the next one is destroyed.
+    """Destroy the process group of torch.distributed, so that its threads can end.
 
-    Gloo's object waits for its threads when it is freed, with the interpreter's lock, for which one of them may still
-    wait to free what the last collective has left: then the rank hangs (seen with PyTorch 2.6.0).
+    Gloo's backend joins its threads when it is freed, of which one may still wait for the interpreter's lock to free a
+    tensor of the last collective. PyTorch before 2.8 frees the group with that lock, and with it the backend: the rank
+    then hangs (PyTorch's pull request 154976). A backend's own Python object lets the lock go, and is the last here.
 
     Args:
         distributed: the module, with a group that no rank is in a collective of.
     """
-    _ENDED[:] = [distributed.group.WORLD]
+    group = distributed.group.WORLD
+    # A group of PyTorch 1 is its backend.
+    backends = [group._get_backend(device) for device in getattr(group, "_device_types", ())]
     distributed.destroy_process_group()
+    del group, backends
 
 
 def wait_until_read(descriptor: int, limit: float) -> None:

@@ -152,18 +152,27 @@ def test_a_rank_that_aborts_does_not_wait_for_a_file_or_a_closed_descriptor(tmp_
     rendezvous.wait_until_read(descriptor, float("inf"))
 
 
-def test_a_group_that_is_destroyed_lives_on_until_the_next_one_is():
-    class Group:
-        pass
+def test_a_group_is_freed_while_an_object_of_its_backend_is_there():
+    class Object:
+        def __init__(self, name):
+            weakref.finalize(self, freed.append, name)
 
-    class Distributed:
-        def destroy_process_group(self):
-            self.group.WORLD = None
+    class Group(Object):
+        _device_types = ("cpu",)
 
-    distributed, alive = Distributed(), []
-    for _number in range(2):
-        distributed.group = types.SimpleNamespace(WORLD=Group())
-        alive.append(weakref.ref(distributed.group.WORLD))
-        rendezvous.end_group(distributed)
-    assert alive[0]() is None and isinstance(alive[1](), Group)
-    assert distributed.group.WORLD is None
+        def _get_backend(self, device):
+            return Object("backend of " + device)
+
+    def destroy():
+        distributed.group.WORLD = None
+        freed.append("destroyed")
+
+    freed = []
+    group = types.SimpleNamespace(WORLD=Group("group"))
+    distributed = types.SimpleNamespace(group=group, destroy_process_group=destroy)
+    rendezvous.end_group(distributed)
+    assert freed == ["destroyed", "group", "backend of cpu"]
+    # That of PyTorch 1 has no backends.
+    group.WORLD = object()
+    rendezvous.end_group(distributed)
+    assert group.WORLD is None
