@@ -48,6 +48,12 @@ def test_a_switch_that_another_one_excludes_is_off_whatever_was_given():
     assert found == {"USE_NCCL": "OFF", "MPI_RESULT": "TRUE"}
 
 
+def test_what_torch_is_going_to_report_is_read_from_the_header_that_has_it():
+    text = '#define CAFFE2_BUILD_STRINGS { \\\n  {"BLAS_INFO", "open"}, \\\n  {"CXX_FLAGS", " -DA=\\"b\\""}, \\\n}\n'
+    assert judge.parse_settings(text) == {"BLAS_INFO": "open", "CXX_FLAGS": ' -DA=\\"b\\"'}
+    assert judge.parse_settings("") == {}
+
+
 def test_settings_are_read_from_the_line_that_lists_them():
     found = judge_installed.parse_config(CONFIG)
     assert found == {

@@ -29,7 +29,6 @@ ROLES = CHECKOUT / "roles"
 SERIES = ROLES / "pytorch" / "files" / "series" / "stand-in"
 PYTHON = getattr(sys, "_base_executable", sys.executable)
 BANNER = "NCCL version [0-9]+[.][0-9]+[.][0-9]+[+]cuda"
-JUDGED = "python - '{"
 
 
 class Site:
@@ -291,7 +290,11 @@ LOST = {
         [(r"{site}/cudnn\b", "/nowhere"), export("CUDNN_INCLUDE_DIR")],
         "USE_CUDNN=1 was asked for, and build/CMakeCache.txt has USE_CUDNN=OFF. cuDNN was not found"),
     "s06_the_build_number_is_missing": (
-        [export("PYTORCH_BUILD_NUMBER")], "PyTorch 2.3.1 was asked for, and the wheel torch-2.3.0a0+git{sha}-"),
+        [export("PYTORCH_BUILD_NUMBER")],
+        "PyTorch 2.3.1 was asked for, and build/CMakeCache.txt says 2.3.0a0+git{sha}. Both"),
+    "another_blas_was_found": (
+        [export("BLAS"), (r";[^;]*/mkl'$", "'")],
+        "BLAS_INFO=mkl was asked for, and build/caffe2/core/macros.h has BLAS_INFO=generic. A BLAS that"),
     "a_switch_of_the_release_file_did_not_arrive": (
         [export("BUILD_TEST", "1")], "BUILD_TEST=0 was asked for, and build/CMakeCache.txt has BUILD_TEST=1."),
     "the_compiler_is_another_one": (
@@ -312,26 +315,50 @@ def test_a_build_to_which_this_happened_fails(rebuild, case, tmp_path):
     words = {"site": site.site, "other": tmp_path / "other", "mixed": tmp_path / "mixed", "sha": site.commit[:7]}
     fake_torch.make_nccl(tmp_path / "other", "2.19.4")
     fake_torch.make_nccl(tmp_path / "mixed", "2.18.3", header="2.14.3")
-    head, judged, expected = rebuild.scripts["pytorch"].partition(JUDGED)
+    # What is expected stays as the role wrote it.
+    head, expected, judged = rebuild.scripts["pytorch"].partition("\nexpected=")
     for pattern, replacement in edits:
         pattern, replacement = filled(pattern, words), filled(replacement, words)
         head, number = re.subn(pattern, replacement, head, flags=re.M)
         assert number, pattern
-    rebuild.scripts["pytorch"] = head + judged + expected
+    rebuild.scripts["pytorch"] = head + expected + judged
     (rebuild.records / "pytorch-build.json").unlink()
     code, said = rebuild.run("pytorch")
     assert code == 1
     assert any(filled(sentence, words) in line for line in rebuild.errors(said)), said[-3000:]
-    assert not (rebuild.records / "pytorch-build.json").exists()
+    assert "Running CMake alone" in said and "compilations at a time" not in said
+    assert list(rebuild.tree.glob("build/**/*.o")) == [] and not (rebuild.records / "pytorch-build.json").exists()
+
+
+def test_what_configuring_did_not_find_is_found_once_it_is_there(rebuild, tmp_path):
+    # The same settings of the step, whose digest leaves the tree as it is.
+    rebuild.edit(r";[^;]*/mkl'$", ";%s'" % (tmp_path / "mkl"))
+    rebuild.edit(*export("BLAS"))
+    code, said = rebuild.run("pytorch")
+    assert code == 1 and len(rebuild.errors(said)) == 1, said[-3000:]
+    fake_torch.make_mkl(tmp_path / "mkl")
+    code, said = rebuild.run()
+    assert code == 0, said[-3000:]
+
+
+def test_a_source_that_cannot_be_configured_alone_is_judged_when_it_is_built(rebuild):
+    setup = rebuild.tree / "setup.py"
+    setup.write_text(setup.read_text().replace("--cmake-only", "--no-such-word"))
+    rebuild.edit(*export("BUILD_TEST", "1"))
+    code, said = rebuild.run("pytorch")
+    assert code == 1 and "Running CMake alone" not in said
+    (line,) = rebuild.errors(said)
+    assert "BUILD_TEST=0 was asked for, and build/CMakeCache.txt has BUILD_TEST=1." in line
 
 
 INSTALLED = {
+    "a_source_that_does_not_write_down_its_settings": (
+        [export("BLAS"), (r";[^;]*/mkl'$", "'"),
+         (r"^  echo \"Running CMake alone\"$", "sed -i /BLAS_INFO/d caffe2/core/macros.h.in")],
+        "BLAS_INFO=mkl was asked for, and torch.__config__.show() has nothing of that name. A BLAS that"),
     "architectures": (
         [export("TORCH_CUDA_ARCH_LIST")],
         "GPU code for sm_80 was asked for, and torch has that for compute_90, sm_50, sm_60, sm_70, sm_80, sm_90."),
-    "blas": (
-        [export("BLAS"), (r";[^;]*/mkl'$", "'")],
-        "BLAS_INFO=mkl was asked for, and torch.__config__.show() has BLAS_INFO=generic. A BLAS that"),
     "gloo": (
         [(r"^(export CC=.*)$", r"\1\nexport USE_GLOO=0")],
         "torch.distributed.is_gloo_available() is false. See 'Gloo' in the step's log"),
@@ -432,7 +459,7 @@ def test_s02_a_static_and_stripped_copy_of_nccl_fails_the_verification(rebuild, 
     asked = {"paths": [str(rebuild.package / "lib"), str(rebuild.site.site / "nccl")], "embedded": rules}
     assert not run_module("ldd_verify", asked).failed
     rebuild.edit(*export("USE_SYSTEM_NCCL"))
-    rebuild.edit("^" + JUDGED, "true '{")
+    rebuild.edit(r"^  python -B .*judge_build.*$", "  true")
     judged = "^%s/bin/python -B [^ ]*/judge_installed.py" % re.escape(str(rebuild.site.tools))
     rebuild.edit(judged, "true ", step="pytorch-install")
     code, said = rebuild.run()

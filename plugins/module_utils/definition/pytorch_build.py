@@ -58,6 +58,9 @@ def describe_build(
     taken = {*own, *base["environment"], *REFUSED}
     switches = {name: value for name, value in environment.items() if _SWITCH.match(name)}
     expect = source.get("expect") or {}
+    config = {
+        **{name: value for name, value in switches.items() if name in REPORTED_SWITCHES},
+        **({"BLAS_INFO": "mkl"} if given.get("BLAS") == "MKL" else {}), **(expect.get("config") or {})}
     return {
         "environment": environment,
         "modules": toolchain["modules"],
@@ -67,14 +70,13 @@ def describe_build(
         "expected_tree": {
             "version": reported,
             "cache": {**switches, **(expect.get("cache") or {})},
+            "config": config,
             "below": dict.fromkeys(("NCCL_INCLUDE_DIRS", "NCCL_LIBRARIES"), nccl_prefix) if cuda and nccl else {},
             "compilers": used_compilers,
         },
         "expected_installed": {
             "version": reported,
-            "config": {
-                **{name: value for name, value in switches.items() if name in REPORTED_SWITCHES},
-                **({"BLAS_INFO": "mkl"} if given.get("BLAS") == "MKL" else {}), **(expect.get("config") or {})},
+            "config": config,
             "mpi": True,
             "gloo": not _is_off(environment, "USE_GLOO", "USE_DISTRIBUTED"),
             "numpy": not _is_off(environment, "USE_NUMPY"),

@@ -80,14 +80,16 @@ def cmake_options(version):
     return ["-D%s=%s" % option for option in options.items()]
 
 
-def build(version):
-    """Run CMake where it has not finished before, and build."""
+def build(version, cmake_only):
+    """Run CMake where it has not finished before, and build unless only that was asked for."""
     options = cmake_options(version)
     ninja = shutil.which("ninja") is not None
     if not (BUILD / "CMakeCache.txt").exists() or (ninja and not (BUILD / "build.ninja").exists()):
         BUILD.mkdir(exist_ok=True)
         generator = ["-GNinja"] if ninja else []
         subprocess.run(["cmake", *generator, *options, str(HERE)], cwd=BUILD, check=True)
+    if cmake_only:
+        sys.exit()
     jobs = ["-j", os.environ["MAX_JOBS"]] if "MAX_JOBS" in os.environ else []
     subprocess.run(["cmake", "--build", ".", "--target", "install", *jobs], cwd=BUILD, check=True)
 
@@ -105,7 +107,7 @@ def main():
     version = wanted_version()
     if not {"clean", "egg_info", "sdist"} & set(sys.argv):
         check_submodules()
-        build(version)
+        build(version, "--cmake-only" in sys.argv)
         facts = (version, cached("CUDA_VERSION"), revision())
         (HERE / "torch" / "version.py").write_text(
             "__version__ = %r\ndebug = False\ncuda = %r\ngit_version = %r\n" % facts)

