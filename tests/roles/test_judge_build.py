@@ -83,6 +83,11 @@ def test_a_value_that_cmake_never_heard_of_did_not_arrive():
     assert said.startswith("USE_CUSPARSELT=1 was asked for, and build/CMakeCache.txt has nothing of that name. Look ")
 
 
+def test_a_value_that_is_empty_is_said_to_be():
+    (said,) = judge.value_findings({"LAPACK_INFO": ""}, {"LAPACK_INFO": "open"}, "the header")
+    assert said.startswith("LAPACK_INFO=open was asked for, and the header has LAPACK_INFO=(nothing). CMake could link ")
+
+
 def test_s05_a_compiler_whose_links_were_followed_is_another_program():
     used = {"CMAKE_C_COMPILER": "/opt/gcc/bin/redirect", "CMAKE_CXX_COMPILER": "/opt/cray/bin/CC"}
     (said,) = judge.compiler_findings(used, {"CC": "cc", "CXX": "CC -shared"}, "the cache")

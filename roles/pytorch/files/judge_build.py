@@ -28,6 +28,8 @@ HINTS = {
     "USE_CUDNN": "cuDNN was not found: set CUDNN_INCLUDE_DIR and CUDNN_LIBRARY in pytorch.source.environment.",
     "BLAS_INFO": "A BLAS that is not found only ends a build where pytorch.source.environment asks for it as BLAS; see "
                  "what the step's log says of it.",
+    "LAPACK_INFO": "CMake could link nothing with the LAPACK of the BLAS, which may be without one or want a library that "
+                   "is not there, as libgfortran: with LAPACK_INFO: \"*\" torch is built without.",
 }
 """What to do where a value did not arrive, by its name."""
 
@@ -79,7 +81,7 @@ def value_findings(found, wanted, place):
     """
     sentences = []
     for name, value in sorted(wanted.items()):
-        arrived = "%s=%s" % (name, found[name]) if name in found else "nothing of that name"
+        arrived = "%s=%s" % (name, found[name] or "(nothing)") if name in found else "nothing of that name"
         if value != "*" and (name not in found or not same(found[name], value)):
             sentences.append("%s=%s was asked for, and %s has %s. %s" % (
                 name, value, place, arrived, HINTS.get(name, GENERAL_HINT)))
