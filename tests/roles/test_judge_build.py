@@ -85,7 +85,7 @@ def test_a_value_that_cmake_never_heard_of_did_not_arrive():
 
 def test_a_value_that_is_empty_is_said_to_be():
     (said,) = judge.value_findings({"LAPACK_INFO": ""}, {"LAPACK_INFO": "open"}, "the header")
-    assert said.startswith("LAPACK_INFO=open was asked for, and the header has LAPACK_INFO=(nothing). CMake could link ")
+    assert said.startswith("LAPACK_INFO=open was asked for, and the header has LAPACK_INFO=(nothing). CMake could ")
 
 
 def test_s05_a_compiler_whose_links_were_followed_is_another_program():

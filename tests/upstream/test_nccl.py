@@ -5,12 +5,15 @@
     make test-upstream MIRROR=DIRECTORY [CUDA=PREFIX] [LIBFABRIC=PREFIX] [HWLOC=PREFIX]
 
 MIRROR holds bare clones of NVIDIA/nccl, aws/aws-ofi-nccl and NVIDIA/nccl-tests as OWNER/NAME.git, NAME.git or
-OWNER+NAME/repo. No GPU is needed: nothing is run on one. Of NCCL only all-reduce is compiled, for one architecture,
-which takes some minutes; TORCHSTACK_UPSTREAM_WORK names a directory that keeps it for the next run.
+OWNER+NAME/repo. A pair of NCCL and plugin of each site is built, and one of newer ones, where the toolkit is of the
+CUDA that the release has. Of NCCL only all-reduce is compiled, where its makefile can, for one architecture, which
+takes some minutes a pair; TORCHSTACK_UPSTREAM_WORK names a directory that keeps them for the next run. Without two
+GPUs nothing is run on one.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import pathlib
@@ -18,9 +21,12 @@ import re
 import shutil
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
 import yaml
+from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility as compatibility
+from support import sites
 from support.console import changed_in
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,12 +35,35 @@ CUDA = os.environ.get("TORCHSTACK_CUDA") or "/usr/local/cuda"
 LIBFABRIC = os.environ.get("TORCHSTACK_LIBFABRIC") or "/usr"
 WORK = os.environ.get("TORCHSTACK_UPSTREAM_WORK", "")
 HWLOC = os.environ.get("TORCHSTACK_HWLOC", "")
-SOURCES = {
-    "nccl": ("NVIDIA/nccl", "v2.29.7-1"),
-    "plugin": ("aws/aws-ofi-nccl", "v1.9.2-aws"),
-    "tests": ("NVIDIA/nccl-tests", "v2.19.6"),
-}
-VERSION = SOURCES["nccl"][1][1:].partition("-")[0]
+REPOSITORIES = {"nccl": "NVIDIA/nccl", "plugin": "aws/aws-ofi-nccl", "tests": "NVIDIA/nccl-tests"}
+
+
+class Pair(NamedTuple):
+    """Tags of NCCL, its plugin and nccl-tests."""
+
+    nccl: str
+    plugin: str
+    tests: str = "v2.19.6"
+
+    @property
+    def version(self):
+        return self.nccl[1:].partition("-")[0]
+
+
+def pairs():
+    """Newer ones than any site has, and those of the sites' release files, each once."""
+    found = {Pair("v2.29.7-1", "v1.9.2-aws")}
+    for path in sites.RELEASES:
+        nccl = sites.load_release(path).get("nccl") or {}
+        plugin = nccl.get("plugin") or {}
+        if (nccl.get("repository"), plugin.get("repository")) == (
+            "https://github.com/NVIDIA/nccl", "https://github.com/aws/aws-ofi-nccl"):
+            found.add(Pair(nccl["tag"], plugin["tag"]))
+    return sorted(found)
+
+
+DATA = yaml.safe_load((CHECKOUT / "roles" / "nccl_ofi" / "vars" / "compatibility.yml").read_text())
+TABLE = DATA["nccl_ofi_compatibility"]
 
 pytestmark = pytest.mark.skipif(
     not MIRROR, reason="no mirrors of NCCL, its plugin and nccl-tests: make test-upstream MIRROR=DIRECTORY")
@@ -55,25 +84,27 @@ def git(repository, *words, check=True):
     return subprocess.run(command, text=True, check=check, stdout=subprocess.PIPE).stdout.strip()
 
 
-def commit_of(part):
-    repository, tag = SOURCES[part]
-    return git(repository, "rev-parse", tag + "^{commit}")
+def source(part, pair):
+    repository, tag = REPOSITORIES[part], getattr(pair, part)
+    commit = git(repository, "rev-parse", tag + "^{commit}")
+    return {"repository": "https://github.com/" + repository, "tag": tag, "commit": commit}
 
 
-def source(part):
-    repository, tag = SOURCES[part]
-    return {"repository": "https://github.com/" + repository, "tag": tag, "commit": commit_of(part)}
+def toolkit_version():
+    said = subprocess.run(
+        [os.path.join(CUDA, "bin", "nvcc"), "--version"], text=True, check=True, stdout=subprocess.PIPE)
+    return re.search(r"release (\d+\.\d+)", said.stdout).group(1)
 
 
-def definition(toolkit):
+def definition(toolkit, pair):
     """NCCL as a release file asks for it."""
     return {
         "cuda": {"version": toolkit, "prefix": CUDA, "architectures": ["9.0"]},
         "nccl": {
-            "version": VERSION, **source("nccl"), "make": ["ONLY_FUNCS=AllReduce Sum f32 (RING|TREE) *"],
+            "version": pair.version, **source("nccl", pair), "make": ["ONLY_FUNCS=AllReduce Sum f32 (RING|TREE) *"],
             "plugin": {
-                "version": SOURCES["plugin"][1][1:], **source("plugin"), "libfabric": LIBFABRIC, "hwloc": HWLOC},
-            "tests": source("tests"),
+                "version": pair.plugin[1:], **source("plugin", pair), "libfabric": LIBFABRIC, "hwloc": HWLOC},
+            "tests": source("tests", pair),
             "accept": [
                 {"problem": "untested", "reason": "It is not run here."},
                 {"problem": "libfabric", "reason": "It is not run here."},
@@ -85,7 +116,8 @@ def definition(toolkit):
 class World:
     """A release that gets NCCL, with git told where the clones are."""
 
-    def __init__(self, place, environment):
+    def __init__(self, place, environment, pair):
+        self.pair = pair
         self.place, self.prefix = place, place / "release"
         self.nccl, self.records = self.prefix / "nccl", self.prefix / ".torchstack"
         self.kept = self.records.exists()
@@ -99,14 +131,11 @@ class World:
         configuration = place / "gitconfig"
         configuration.write_text("[safe]\n\tdirectory = *\n" + "".join(
             '[url "file://%s"]\n\tinsteadOf = https://github.com/%s\n' % (mirror_of(repository), repository)
-            for repository, _tag in SOURCES.values()))
+            for repository in REPOSITORIES.values()))
         self.environment = {**environment, "GIT_CONFIG_GLOBAL": str(configuration)}
-        compiler = os.path.join(CUDA, "bin", "nvcc")
-        said = subprocess.run([compiler, "--version"], text=True, check=True, stdout=subprocess.PIPE)
-        toolkit = re.search(r"release (\d+\.\d+)", said.stdout).group(1)
         context = {
             "prefix": str(self.prefix), "records": str(self.records), "tools": str(place / "tools"), "frozen": False,
-            "compilers": {"CC": "gcc", "CXX": "g++"}, "definition": definition(toolkit),
+            "compilers": {"CC": "gcc", "CXX": "g++"}, "definition": definition(toolkit_version(), pair),
         }
         (place / "play.yml").write_text(yaml.safe_dump([{
             "hosts": "localhost", "gather_facts": False, "vars": {"release_context": context},
@@ -123,9 +152,18 @@ class World:
         return process.stdout
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory, ansible_environment):
-    found = World(pathlib.Path(WORK) if WORK else tmp_path_factory.mktemp("nccl"), ansible_environment)
+@pytest.fixture(scope="module", params=pairs(), ids=lambda pair: "%s-with-%s" % (pair.nccl, pair.plugin))
+def world(request, tmp_path_factory, ansible_environment):
+    for path, name in ((CUDA + "/bin/nvcc", "CUDA"), (LIBFABRIC + "/include/rdma/fabric.h", "LIBFABRIC")):
+        if not os.path.exists(path):
+            pytest.skip("there is no %s: make test-upstream %s=PREFIX" % (path, name))
+    pair, toolkit = request.param, toolkit_version()
+    if int(toolkit.split(".")[0]) >= 13 and tuple(map(int, pair.version.split("."))) < (2, 28):
+        pytest.skip("no NCCL %s with CUDA %s, whose headers it does not know: CUDA names another" % (
+            pair.version, toolkit))
+    top = pathlib.Path(WORK) / pair.nccl if WORK else tmp_path_factory.mktemp("nccl")
+    top.mkdir(parents=True, exist_ok=True)
+    found = World(top, ansible_environment, pair)
     found.planned = found.roll_out("--check")
     found.rolled = found.roll_out()
     return found
@@ -141,14 +179,14 @@ def stamps(world):
 
 def test_nccl_and_the_plugin_are_built_from_the_sources_at_their_commits(world):
     record = json.loads((world.records / "nccl.json").read_text())
-    assert record["version"] == VERSION
+    assert record["version"] == world.pair.version
     assert record["runpath"] == ["$ORIGIN"]
-    assert record["commit"] == commit_of("nccl")
+    assert record["commit"] == source("nccl", world.pair)["commit"]
     assert record["plugin"]["used"] in record["plugin"]["api"]
     assert not list((world.nccl / "lib").glob("*.a"))
     assert "libfabric.so.1" in record["plugin"]["needed"]
-    # An ONLY_FUNCS that matches nothing builds as well, and its all-reduce does nothing.
-    assert b"ncclDevKernel_AllReduce_Sum_f32" in (world.nccl / "lib" / "libnccl.so.2").read_bytes()
+    # An ONLY_FUNCS that matches nothing builds as well, and its all-reduce does nothing. 2.18 has no such variable.
+    assert b"AllReduce_Sum_f32" in (world.nccl / "lib" / "libnccl.so.2").read_bytes()
     print(json.dumps(record, indent=2))
     print("seconds:", stamps(world))
     libraries = [path for path in (world.nccl / "lib").glob("*.so*") if not path.is_symlink()]
@@ -186,7 +224,7 @@ def test_s17_the_plugin_is_found_from_nccl_and_its_removal_is_reported(world, ru
         plugin.with_name("away").rename(plugin)
     assert result.failed
     assert [(missing["soname"], os.path.basename(missing["object"])) for missing in result["missing"]] == [
-        ("libnccl-net.so", "libnccl.so." + VERSION)], result.console
+        ("libnccl-net.so", "libnccl.so." + world.pair.version)], result.console
     print(" ".join(result.console.split())[-600:])
 
 
@@ -200,8 +238,28 @@ def test_nccl_tests_find_the_nccl_that_they_lie_beside(world, run_module):
     assert not result.failed, result.console
 
 
-DATA = yaml.safe_load((CHECKOUT / "roles" / "nccl_ofi" / "vars" / "compatibility.yml").read_text())
-TABLE = DATA["nccl_ofi_compatibility"]
+WAYS = {
+    "shared-memory": ({"NCCL_P2P_DISABLE": "1"}, "via SHM/"),
+    "libfabric": ({"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "FI_PROVIDER": "tcp"}, "via NET/{network}/"),
+}
+"""Variables that leave NCCL one way between two GPUs of a node, and what it logs of each channel."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nccl_tests_get_right_values_on_two_gpus(world, way):
+    if len(glob.glob("/dev/nvidia[0-9]*")) < 2:
+        pytest.skip("there are no two GPUs here")
+    variables, logged = WAYS[way]
+    names = compatibility.entry_of(TABLE["plugins"]["aws-ofi-nccl"], world.pair.plugin)["networks"]
+    network = "Libfabric" if "Libfabric" in names else names[0]
+    done = subprocess.run(
+        [str(world.nccl / "bin" / "all_reduce_perf"), "-b", "1M", "-e", "256M", "-f", "4", "-g", "1", "-t", "2"],
+        env={**os.environ, "NCCL_DEBUG": "INFO", "NCCL_NET": network, **variables}, text=True, check=False,
+        timeout=600, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "# Out of bounds values : 0 OK" in done.stdout
+    assert "Using network " + network in done.stdout and logged.format(network=network) in done.stdout
+    print("\n".join(line for line in done.stdout.splitlines() if "NCCL INFO" not in line))
 
 
 def interfaces(repository, pattern):
@@ -221,8 +279,6 @@ def interfaces(repository, pattern):
     ("aws/aws-ofi-nccl", TABLE["plugins"]["aws-ofi-nccl"], r"\bncclNetPlugin_v[0-9]+\b"),
 ])
 def test_s20_the_table_of_interfaces_is_what_the_sources_say(repository, known, pattern):
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility as compatibility
-
     compared = 0
     for tag, versions in interfaces(repository, pattern).items():
         if not re.match(r"v\d+\.\d+\.\d+(-\d|-aws)?$", tag):
@@ -236,8 +292,6 @@ def test_s20_the_table_of_interfaces_is_what_the_sources_say(repository, known, 
 
 
 def test_s17_the_table_has_every_name_that_the_sources_give_the_plugin():
-    from ansible_collections.hpcml.torchstack.plugins.module_utils.definition import nccl_compatibility as compatibility
-
     repository, known, compared = "aws/aws-ofi-nccl", TABLE["plugins"]["aws-ofi-nccl"], 0
     pattern = r'\.name *= *"(AWS Libfabric|Libfabric|OFI)"'
     for tag in git(repository, "tag").split():

@@ -28,8 +28,8 @@ HINTS = {
     "USE_CUDNN": "cuDNN was not found: set CUDNN_INCLUDE_DIR and CUDNN_LIBRARY in pytorch.source.environment.",
     "BLAS_INFO": "A BLAS that is not found only ends a build where pytorch.source.environment asks for it as BLAS; see "
                  "what the step's log says of it.",
-    "LAPACK_INFO": "CMake could link nothing with the LAPACK of the BLAS, which may be without one or want a library that "
-                   "is not there, as libgfortran: with LAPACK_INFO: \"*\" torch is built without.",
+    "LAPACK_INFO": "CMake could link nothing with the LAPACK of the BLAS, which may have none, or want a library that "
+                   "is not there, as libgfortran; with \"*\" torch is built without.",
 }
 """What to do where a value did not arrive, by its name."""
 
