@@ -128,11 +128,13 @@ class World:
             shutil.copy(CHECKOUT / "roles" / "python_tools" / "files" / program, tools)
         (tools / "python").unlink(missing_ok=True)
         (tools / "python").symlink_to(sys.executable)
-        configuration = place / "gitconfig"
-        configuration.write_text("[safe]\n\tdirectory = *\n" + "".join(
+        # Steps have the home of who rolls out, and none of their other variables.
+        home = place / "home"
+        home.mkdir(exist_ok=True)
+        (home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n" + "".join(
             '[url "file://%s"]\n\tinsteadOf = https://github.com/%s\n' % (mirror_of(repository), repository)
             for repository in REPOSITORIES.values()))
-        self.environment = {**environment, "GIT_CONFIG_GLOBAL": str(configuration)}
+        self.environment = {**environment, "HOME": str(home)}
         context = {
             "prefix": str(self.prefix), "records": str(self.records), "tools": str(place / "tools"), "frozen": False,
             "compilers": {"CC": "gcc", "CXX": "g++"}, "definition": definition(toolkit_version(), pair),
