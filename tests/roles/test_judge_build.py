@@ -112,6 +112,14 @@ def test_s06_versions_are_compared_as_the_names_of_wheels_have_them(found, wante
     assert (judge.version_finding(found, wanted, "the wheel") == []) is alike
 
 
+def test_s06_one_wheel_of_the_version_has_to_be_made():
+    assert judge.wheel_findings("2.3.1", ["torch-2.3.1-cp312-cp312-linux_x86_64.whl"]) == []
+    (said,) = judge.wheel_findings("2.3.1", ["torch-2.3.0a0+git63d5e92-cp312-cp312-linux_x86_64.whl"])
+    assert said.startswith("PyTorch 2.3.1 was asked for, and the wheel torch-2.3.0a0+git63d5e92-")
+    for wheels, made in (([], "no wheel"), (["torch-1-a.whl", "torch-2-a.whl"], "torch-1-a.whl, torch-2-a.whl")):
+        assert judge.wheel_findings("1", wheels) == ["setup.py made %s. One wheel was expected." % made]
+
+
 def test_a_build_without_fault_has_no_findings():
     assert judge_installed.installed_findings(EXPECTED, ANSWERS) == []
 

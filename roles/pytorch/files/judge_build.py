@@ -188,7 +188,7 @@ def configuration_findings(expected, cache, settings, before, after, refused):
         refused: text of the step's refused.jsonl.
     """
     found, reported = parse_cache(cache), parse_settings(settings)
-    # What is in neither of both is asked of the installed PyTorch.
+    # What is in neither is asked of the installed PyTorch.
     config = {name: value for name, value in expected["config"].items()
               if name in reported and name not in expected["cache"]}
     sentences = value_findings(found, expected["cache"], CACHE) + value_findings(reported, config, SETTINGS)
