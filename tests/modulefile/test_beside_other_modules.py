@@ -30,8 +30,8 @@ FIRST = int(os.environ.get("TORCHSTACK_MODULE_SEED", "0"))
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEQUENCES // IN_ONE_WORLD))
 def test_s41_after_any_commands_the_environment_is_that_of_the_modules_that_are_loaded(system, tmp_path, seed):
     source = random.Random(seed)
-    modules = random_world(source)
-    directories = write_world(tmp_path, modules, system, has_pushenv(system))
+    modules = random_world(source, has_pushenv(system))
+    directories = write_world(tmp_path, modules, system)
     runs = Runs(system, tmp_path)
     for _number in range(IN_ONE_WORLD):
         problems = play(runs, modules, directories, source, source.randint(2, 6))
@@ -56,7 +56,7 @@ def say(system, tmp_path):
     """Give module commands in a world, and return what is set after each, without the module system's own."""
 
     def run(modules, *commands):
-        real, _control = write_world(tmp_path, modules, system, True)
+        real, _control = write_world(tmp_path, modules, system)
         environment, found = {**USER, "MODULEPATH": real}, []
         for command in commands:
             answer = ask(system, environment, command.split(), 60, shell=False)
@@ -104,7 +104,7 @@ def test_a_release_under_the_site_s_name_and_under_our_own_take_turns_in_one_tre
 def test_environment_modules_say_which_module_of_the_family_is_loaded_and_what_to_type(system, tmp_path):
     if system.kind != EM or not has_pushenv(system):
         pytest.skip("Lmod swaps modules of a family, and version 4 knows no family")
-    real, _control = write_world(tmp_path, [CONDA, TORCHSTACK], system, True)
+    real, _control = write_world(tmp_path, [CONDA, TORCHSTACK], system)
     environment = ask(system, {**USER, "MODULEPATH": real}, ("load", "conda/1"), 60, shell=False).environment
     answer = ask(system, environment, ("load", "torchstack/1"), 60, shell=False)
     assert not answer.ok and "module switch conda torchstack/1" in answer.messages
@@ -123,7 +123,7 @@ def test_a_collection_and_a_reset_bring_back_what_was_loaded(system, say, tmp_pa
 
 
 def test_a_value_that_the_user_has_changed_since_is_left_to_the_user(system, say, tmp_path):
-    real, _control = write_world(tmp_path, [TORCHSTACK], system, True)
+    real, _control = write_world(tmp_path, [TORCHSTACK], system)
     environment = ask(system, {**USER, "MODULEPATH": real}, ("load", "torchstack/1"), 60, shell=False).environment
     environment["ONE"] = "mine"
     after = ask(system, environment, ("unload", "torchstack/1"), 60, shell=False).environment
@@ -210,6 +210,15 @@ def test_what_a_plain_module_has_set_between_two_of_ours_comes_back_when_both_ar
     assert [each.get("TWO") for each in found[2:]] == [value, value, "site's"]
 
 
+def test_what_a_module_has_unset_between_two_of_ours_does_not_come_back_while_it_is_loaded(system, say):
+    first, second = (Module(name, "1", "", True, ((word, "THREE", value),)) for name, word, value in (
+        ("torchother", "unsetenv", ""), ("torchstack", "setenv", "ours")))
+    site = Module("site", "1", "", False, (("unsetenv", "THREE", ""), ("prepend", "PATH", "/soft/site/bin")))
+    found = say([first, second, site], "load torchother/1", "load site/1", "load torchstack/1", "unload torchother/1",
+                "unload torchstack/1")
+    assert found[3]["THREE"] == "ours" and "THREE" not in found[4]
+
+
 def test_a_value_that_others_bring_back_without_ours_they_bring_back_beside_ours_too(system, say):
     if system.kind == EM:
         pytest.skip("Environment Modules refuse a second version of a module")
@@ -289,6 +298,26 @@ def test_what_another_module_has_pushed_stays_as_long_as_that_is_loaded_though_o
     assert found[2]["TWO"] == "same" and found[3] == USER
 
 
+def test_what_another_module_has_pushed_stays_though_a_third_one_came_between_it_and_ours_that_had_set_the_same(
+        system, say):
+    if not has_pushenv(system):
+        pytest.skip("this version has no pushenv")
+    ours = Module("torchstack", "1", "", True, (("setenv", "THREE", "same"),))
+    site = Module("site", "1", "", False, (("setenv", "THREE", "site's"),))
+    pushes = Module("extra", "1", "", False, (("pushenv", "THREE", "same"),))
+    found = say([ours, site, pushes], "load torchstack/1", "load site/1", "load extra/1", "unload torchstack/1",
+                "unload extra/1")
+    assert found[3]["THREE"] == "same" and found[4]["THREE"] == "site's"
+
+
+def test_an_empty_value_of_another_module_stays_where_ours_had_none(system, say):
+    ours = Module("torchstack", "1", "", True, (("unsetenv", "THREE", ""),))
+    site = Module("site", "1", "", False, (("setenv", "THREE", ""), ("prepend", "PATH", "/soft/site/bin")))
+    found = say([ours, site], "load torchstack/1", "load site/1", "unload torchstack/1")
+    assert found[2].get("THREE") == found[1].get("THREE")
+    assert say([ours, site], "load torchstack/1", "load site/1", "purge")[-1] == USER
+
+
 @pytest.mark.parametrize("later", [(), ("load conda/1",)], ids=["the last one", "with another one after it"])
 def test_what_a_push_before_ours_has_found_is_not_of_ours_though_it_is_the_very_same(system, say, later):
     if system.kind == EM:
@@ -365,6 +394,28 @@ def test_an_entry_of_ours_that_another_module_has_moved_away_keeps_none_at_the_o
     assert found[2]["PATH"] == "/soft/b/bin:/usr/bin:/soft/a/bin"
 
 
+def test_an_entry_that_ours_has_not_moved_stays_though_what_was_before_it_has_come_after_it_since(
+        system, say, monkeypatch):
+    monkeypatch.setitem(USER, "PATH", "/usr/bin:/bin:/soft/b/bin")
+    first, second = (Module(name, "1", "", True, ((word, "PATH", "/soft/%s/bin" % entry),)) for name, word, entry in (
+        ("torchother", "prepend", "a"), ("torchstack", "append", "b")))
+    conda, site = (Module(name, "1", "", False, (("append", "PATH", "/soft/%s/bin" % entry),)) for name, entry in (
+        ("conda", "c"), ("site", "a")))
+    found = say([first, second, conda, site], "load torchother/1", "load torchstack/1", "unload torchother/1",
+                "load conda/1", "load site/1", "unload torchstack/1")
+    assert found[-1]["PATH"] == "/usr/bin:/bin:/soft/b/bin:/soft/c/bin:/soft/a/bin"
+
+
+def test_an_entry_does_not_go_back_beside_one_that_a_later_module_has_moved(system, say, monkeypatch):
+    monkeypatch.setitem(USER, "PATH", "/usr/bin:/bin:/soft/b/bin:/soft/a/bin")
+    ours = Module("torchstack", "1", "", True, (("prepend", "PATH", "/soft/b/bin"),))
+    site = Module("site", "1", "", False, (("append", "PATH", "/soft/c/bin"), ("append", "PATH", "/soft/a/bin")))
+    found = say([ours, site], "load torchstack/1", "load site/1", "unload torchstack/1")
+    # Environment Modules leave an entry that is there already where it is.
+    ends = "/soft/c/bin:/soft/a/bin" if system.kind == LMOD else "/soft/a/bin:/soft/c/bin"
+    assert found[-1]["PATH"] == "/usr/bin:/bin:/soft/b/bin:" + ends
+
+
 def test_an_entry_that_a_plain_module_has_found_there_stays_where_one_of_ours_has_put_it(system, say):
     if system.kind != EM:
         pytest.skip("Lmod moves an entry that is there already to where a plain module wants it")
@@ -411,7 +462,7 @@ def test_a_module_that_a_restore_has_taken_away_leaves_the_next_one_nothing_to_s
 @pytest.mark.parametrize("gone", [TORCHSTACK, TORCHOTHER], ids=["itself", "another one"])
 def test_what_a_module_has_kept_that_is_gone_without_its_unload_is_of_no_use_to_a_later_one(
         system, say, tmp_path, monkeypatch, gone):
-    real, _control = write_world(tmp_path, [gone], system, True)
+    real, _control = write_world(tmp_path, [gone], system)
     former = {**USER, "LD_LIBRARY_PATH": "/soft/cuda/lib64:/u/lib", "MODULEPATH": real}
     left = ask(system, former, ("load", gone.full_name), 60, shell=False).environment
     before = dict(USER)
@@ -423,7 +474,7 @@ def test_what_a_module_has_kept_that_is_gone_without_its_unload_is_of_no_use_to_
 
 def test_the_order_of_a_path_that_is_unset_by_now_is_of_no_use_to_a_later_load(system, say, tmp_path, monkeypatch):
     name, ours = "LD_LIBRARY_PATH", TORCHSTACK._replace(actions=(("prepend", "LD_LIBRARY_PATH", "/soft/cuda/lib64"),))
-    real, _control = write_world(tmp_path, [ours], system, True)
+    real, _control = write_world(tmp_path, [ours], system)
     former = {**USER, name: "/soft/c/lib:/soft/cuda/lib64", "MODULEPATH": real}
     left = ask(system, former, ("load", ours.full_name), 60, shell=False).environment
     before = {key: value for key, value in USER.items() if key != name}

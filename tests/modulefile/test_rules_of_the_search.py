@@ -220,8 +220,9 @@ def test_who_has_none_of_ours_gives_what_is_left_of_a_command():
     for command, left in (
             ("load x", ""), ("load y", "load y"), ("unload x", ""), ("unload y", "unload y"), ("swap x z", ""),
             ("swap x y", "load y"), ("switch y x", "unload y"), ("swap y w", "swap y w"), ("purge", "purge"),
-            ("save mine", "save mine")):
-        assert of_the_others(tuple(command.split()), {"x", "z"}) == tuple(left.split())
+            ("save mine", "save mine"), ("reset", "reset")):
+        assert of_the_others(tuple(command.split()), {"x", "z"}, "y") == tuple(left.split())
+    assert of_the_others(("reset",), {"x", "z"}, "x") == ("purge",)
 
 
 def test_who_has_none_of_ours_unloads_what_goes_for_one_of_its_family():

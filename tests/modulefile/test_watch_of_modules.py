@@ -117,10 +117,10 @@ FOUND = {
 def play(system, tmp_path):
     """Give the commands of a sequence; return after how many there is something wrong, and what."""
     def run(sequence):
-        pushes = has_pushenv(system)
-        if not pushes and any(action[0] == "pushenv" for module in sequence.modules for action in module.actions):
+        if not has_pushenv(system) and any(
+                action[0] == "pushenv" for module in sequence.modules for action in module.actions):
             pytest.skip("this version has no pushenv")
-        directories = write_world(tmp_path, sequence.modules, system, pushes)
+        directories = write_world(tmp_path, sequence.modules, system)
         if sequence.faults:
             fault = sequence.faults.get(system.kind) or pytest.skip("this is of the other module system")
             (path,) = (tmp_path / "real").rglob(sequence.faulty + "/1*")

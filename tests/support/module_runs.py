@@ -211,8 +211,13 @@ class Control:
         return self.state.environment
 
 
-def of_the_others(words: tuple, ours: Container[str]) -> tuple:
-    """Return what is left of a command for somebody who has none of these modules: nothing, where it is about them."""
+def of_the_others(words: tuple, ours: Container[str], default: str = "") -> tuple:
+    """Return what is left of a command for somebody who has none of these modules: nothing, where it is about them.
+
+    ``default`` is what a reset loads.
+    """
+    if words == ("reset",) and default in ours:
+        return ("purge",)
     if words[0] in ("swap", "switch"):
         gone, come = words[1:]
         if gone in ours:
@@ -240,7 +245,7 @@ def left_by_others(
     """
     ours = {module.full_name for module in modules if module.ours}
     for words in commands:
-        left = of_the_others(words, ours)
+        left = of_the_others(words, ours, state.environment.get("LMOD_SYSTEM_DEFAULT_MODULES", ""))
         if left:
             state = runs.run(state, left)[1]
         if runs.system.kind == module_system.LMOD:

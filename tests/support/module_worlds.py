@@ -49,16 +49,18 @@ class Module(NamedTuple):
         return "%s/%s" % (self.name, self.version)
 
 
-def random_world(source: random.Random) -> list[Module]:
-    """Return some modules, of which at least one is the project's."""
+def random_world(source: random.Random, pushes: bool = True) -> list[Module]:
+    """Return some modules, of which at least one is the project's; without ``pushes``, none has a pushenv."""
     modules = []
     for name in ("torchstack", "torchother", "conda", "site", "extra"):
         ours = name.startswith("torch") or source.random() < 0.15
         family = "python" if source.random() < (0.7 if ours else 0.4) else ""
         for version in ("1", "2")[:source.choice((1, 1, 2))]:
             # Where Lmod replaces one of a family, its own pushenv brings back what the one that goes had set.
-            pushes = not (ours or family)
-            modules.append(Module(name, version, family, ours, tuple(_random_actions(source, pushes))))
+            actions = _random_actions(source, not (ours or family))
+            if not pushes:
+                actions = [("setenv" if action[0] == "pushenv" else action[0], *action[1:]) for action in actions]
+            modules.append(Module(name, version, family, ours, tuple(actions)))
     return modules
 
 
@@ -122,7 +124,6 @@ def plain_text(module: Module, kind: str) -> str:
                   "   conflict " + module.family, "}"]
     for command, name, value in actions:
         quoted = "".join("\\" + char if char in '\\"$[]{}' else char for char in value)
-        command = "setenv" if command == "pushenv" and kind == "old" else command
         lines.append("%s %s%s" % (words.get(command, command), name, "" if command == "unsetenv" else ' "%s"' % quoted))
     return "\n".join(lines) + "\n"
 
@@ -134,16 +135,15 @@ def has_pushenv(system) -> bool:
     return not module_system.version(system, dict(os.environ), 60).startswith("4.")
 
 
-def write_world(place, modules: Sequence[Module], system, pushes: bool) -> tuple[str, str]:
+def write_world(place, modules: Sequence[Module], system) -> tuple[str, str]:
     """Write the modulefiles of a world, as they are and as the control has them; return both directories."""
     syntax = "lmod" if system.kind == module_system.LMOD else "tcl"
-    kind = system.kind if system.kind == module_system.LMOD or pushes else "old"
     for top, control in (("real", False), ("control", True)):
         for module in modules:
             path = place / top / relative_path(syntax, module.name, module.version)
             path.parent.mkdir(parents=True, exist_ok=True)
             ours = module.ours and not control
-            text = render(description_of(module), "r")[syntax] if ours else plain_text(module, kind)
+            text = render(description_of(module), "r")[syntax] if ours else plain_text(module, system.kind)
             path.write_text(text, encoding="utf-8")
     return tuple(str(place / top / "modulefiles" / syntax) for top in ("real", "control"))
 

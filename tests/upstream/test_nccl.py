@@ -7,8 +7,8 @@
 MIRROR holds bare clones of NVIDIA/nccl, aws/aws-ofi-nccl and NVIDIA/nccl-tests as OWNER/NAME.git, NAME.git or
 OWNER+NAME/repo. The pairs of NCCL and plugin that the sites have are built, and a newer one, as far as the toolkit goes
 with them. Of NCCL only all-reduce is compiled, where its makefile can, for one architecture, which takes some minutes a
-pair; TORCHSTACK_UPSTREAM_WORK names a directory that keeps them for the next run. Without two GPUs nothing is run on
-one.
+pair; TORCHSTACK_UPSTREAM_WORK names a directory that keeps them for the next run, TORCHSTACK_CC and TORCHSTACK_CXX
+compilers that the toolkit knows (CUDA 11.8: GCC up to 11). Without two GPUs nothing is run on one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ CUDA = os.environ.get("TORCHSTACK_CUDA") or "/usr/local/cuda"
 LIBFABRIC = os.environ.get("TORCHSTACK_LIBFABRIC") or "/usr"
 WORK = os.environ.get("TORCHSTACK_UPSTREAM_WORK", "")
 HWLOC = os.environ.get("TORCHSTACK_HWLOC", "")
+COMPILERS = {"CC": os.environ.get("TORCHSTACK_CC") or "gcc", "CXX": os.environ.get("TORCHSTACK_CXX") or "g++"}
 REPOSITORIES = {"nccl": "NVIDIA/nccl", "plugin": "aws/aws-ofi-nccl", "tests": "NVIDIA/nccl-tests"}
 
 
@@ -135,7 +136,7 @@ class World:
         self.environment = {**environment, "HOME": str(home)}
         context = {
             "prefix": str(self.prefix), "records": str(self.records), "tools": str(place / "tools"), "frozen": False,
-            "compilers": {"CC": "gcc", "CXX": "g++"}, "definition": definition(toolkit, pair),
+            "compilers": COMPILERS, "definition": definition(toolkit, pair),
         }
         (place / "play.yml").write_text(yaml.safe_dump([{
             "hosts": "localhost", "gather_facts": False, "vars": {"release_context": context},

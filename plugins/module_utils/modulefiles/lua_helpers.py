@@ -64,28 +64,42 @@ local function keep(name, layers)
    assign(@KEPT@ .. name, parts[1] and table.concat(parts))
 end
 
--- The loaded modules whose files have a pattern, each after a comma; of a file that cannot be read, a text stands in.
--- In a swap, what the environment says of loaded modules is what it said before. With a module, those after it.
-local function modules_with(pattern, instead, start)
-   local found, files, counts = "", (os.getenv("_LMFILES_") or ""):gmatch("[^:]+"), not start
+-- The loaded modules and the texts of their files, which is false for one that cannot be read; with a module, those
+-- after it. In a swap, what the environment says of loaded modules is what it said before.
+local function loaded_modules(start)
+   local found, files, counts = {}, (os.getenv("_LMFILES_") or ""):gmatch("[^:]+"), not start
    for module in (os.getenv("LOADEDMODULES") or ""):gmatch("[^:]+") do
       local stream = io.open(files() or "")
-      local text = stream and stream:read("*a") or instead
+      local text = stream and stream:read("*a") or false
       if stream then stream:close() end
-      if counts and isloaded(module) and text:find(pattern) then found = found .. "," .. module end
+      if counts and isloaded(module) then found[#found + 1] = {name = module, text = text} end
       counts = counts or module == start
+   end
+   return found
+end
+
+-- Those of some modules whose files have a pattern, each after a comma; for a file that cannot be read, a text stands in.
+local function modules_with(pattern, instead, modules)
+   local found = ""
+   for _, module in ipairs(modules) do
+      if (module.text or instead):find(pattern) then found = found .. "," .. module.name end
    end
    return found
 end
 
 -- The loaded modules whose files have the name of a variable.
 local function setters(name)
-   return modules_with("%f[%w_]" .. name .. "%f[^%w_]", name)
+   return modules_with("%f[%w_]" .. name .. "%f[^%w_]", name, loaded_modules())
 end
 
--- Whether a module that was loaded after this one unsets a variable, too.
-local function is_unset_since(name)
-   return modules_with("unsetenv%W+" .. name .. "%f[^%w_]", "", myModuleFullName()) ~= ""
+-- The modules, of all or of some, whose files give a variable to a function such as unsetenv.
+local function modules_that(command, name, modules)
+   return modules_with(command .. "%W+" .. name .. "%f[^%w_]", "", modules or loaded_modules())
+end
+
+-- Those of them that were loaded after this one.
+local function later_modules_that(command, name)
+   return modules_that(command, name, loaded_modules(myModuleFullName()))
 end
 
 -- The layers of other modules, but for those that nobody takes away any more: of a module that is gone without its
@@ -105,10 +119,11 @@ local function add_layer(name, before, given, from)
    keep(name, layers)
 end
 
--- Whether what was there before is the user's, or of modules that are still loaded.
+-- Whether what was there before is the user's, or of modules that are still loaded, and no module is that has taken it
+-- away since: one with a mark before its name.
 local function is_current(layer)
-   for module in (layer.from or ""):gmatch("[^,]+") do
-      if not isloaded(module) then return false end
+   for mark, module in (layer.from or ""):gmatch("(!?)([^,]+)") do
+      if isloaded(module) ~= (mark == "") then return false end
    end
    return true
 end
@@ -123,6 +138,9 @@ local function take_layer(name, is_path)
          local above = layers[i]
          if above and (is_path or above.before == layer.given) then
             above.before, above.from = layer.before, layer.from
+            if not (is_path or layer.given) then
+               above.from = above.from .. later_modules_that("unsetenv", name):gsub(",", ",!")
+            end
          elseif above then
             local from = ""
             for module in above.from:gmatch("[^,]+") do
@@ -154,7 +172,7 @@ local function replace_pushed(name, layer, given, before)
    local found, base64 = pcall(require, "base64")
    local rest, first = (os.getenv("__LMOD_STACK_" .. name) or ""):match("^(.-)([^:]+)$")
    if not (found and given and first == base64.encode64(given)) then return end
-   local pushes = modules_with("pushenv%W+" .. name .. "%f[^%w_]", "") .. ","
+   local pushes = modules_that("pushenv", name) .. ","
    for module in (layer.from or ""):gmatch("[^,]+") do
       -- What that one has found was there before this module.
       if pushes:find("," .. module .. ",", 1, true) then return end
@@ -174,8 +192,12 @@ local function replace(name, value)
       local given = value or nil
       if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
       if last and (now == given or value and not can_keep(value)) then
-         local before = is_current(layer) and not (not value and is_unset_since(name)) and layer.before
-         if not replace_pushed(name, layer, given, before) then assign(name, before) end
+         local stays = not value and later_modules_that("unsetenv", name) ~= ""
+         local before = is_current(layer) and not stays and layer.before
+         -- What a later module has pushed is its own, also where it is the very same.
+         if not replace_pushed(name, layer, given, before) and later_modules_that("pushenv", name) == "" then
+            assign(name, before)
+         end
       else
          replace_pushed(name, layer, given, layers and without(layers, at, layer))
       end
@@ -264,11 +286,12 @@ local function give_back(name, before, own, moved, first, last, now_text)
    for i, entry in ipairs(entries_of(now_text or "")) do at[entry] = i end
    -- One that a later module names too is where that one wants it, and so is one that was moved beyond what was there
    -- before.
+   local later = loaded_modules(myModuleFullName())
+   for _, entry in ipairs(former) do
+      local named = "%f[%w_]" .. name .. "%W[^\n]*%f[%w_./-]" .. entry:gsub("%W", "%%%0") .. "%f[^%w_./-]"
+      if is_left[entry] and modules_with(named, "", later) ~= "" then strayed[entry] = true end
+   end
    for entry, side in pairs(own) do
-      local named = "%f[%w_]" .. name .. "%W[^\n]*" .. entry:gsub("%W", "%%%0") .. "%f[^%w_./-]"
-      if is_left[entry] and was_there[entry] and modules_with(named, "", myModuleFullName()) ~= "" then
-         strayed[entry] = true
-      end
       for _, other in ipairs(former) do
          if at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * side < 0 then
             strayed[entry] = true

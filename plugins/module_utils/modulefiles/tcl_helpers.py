@@ -26,11 +26,12 @@ proc held {name} {
 
 # The same, but for a value that lives on only until the end of this run, as the module that set it was unloaded in it.
 # Of such a variable Environment Modules takes no entry away; of another one it writes the counts of entries anew.
-# What a loaded module has pushed lives on, and to take an entry away would lose what that one gives back.
+# What a loaded module has pushed lives on, and to take an entry away would lose what that one gives back; and it would
+# unset a variable that is empty.
 proc settled {name} {
    global env
    set now [held $name]
-   if {![llength $now] || [llength [held __MODULES_PUSHENV_$name]]} {
+   if {[lindex $now 0] eq "" || [llength [held __MODULES_PUSHENV_$name]]} {
       return $now
    }
    set shares [list __MODULES_SHARE_$name ${name}_modshare]
@@ -164,16 +165,17 @@ proc setters {name} {
    return [join [concat {{}} [modules_with "(^|\\W)${name}(\\W|\$)" $name]] ","]
 }
 
-# Whether a module that was loaded after this one unsets a variable, too.
-proc is_unset_since {name} {
+# The modules that were loaded after this one and whose files give a variable to a command such as unsetenv.
+proc later_modules_that {command name} {
    set loaded [split [lindex [held LOADEDMODULES] 0] ":"]
    set mine [lsearch -exact $loaded [module-info name]]
-   foreach module [modules_with "unsetenv\\W+${name}(\\W|\$)" ""] {
+   set found {}
+   foreach module [modules_with "${command}\\W+${name}(\\W|\$)" ""] {
       if {[lsearch -exact $loaded $module] > $mine} {
-         return 1
+         lappend found $module
       }
    }
-   return 0
+   return $found
 }
 
 # The layers of other modules, but for those that nobody takes away any more: of a module that is gone without its
@@ -195,10 +197,11 @@ proc add_layer {name before given from} {
    keep $name [concat [living_layers $name] [list [list $me $from [kept_of $before] [kept_of $given]]]]
 }
 
-# Whether what was there before is the user's, or of modules that are still loaded.
+# Whether what was there before is the user's, or of modules that are still loaded, and no module is that has taken it
+# away since: one with a mark before its name.
 proc is_current {from} {
    foreach module [lrange [split $from ","] 1 end] {
-      if {![is-loaded $module]} {
+      if {[string match "!*" $module] == [is-loaded [string trimleft $module "!"]]} {
          return 0
       }
    }
@@ -208,7 +211,7 @@ proc is_current {from} {
 # Take this module's layer away, and return it with whether it was the last one, and those of later modules. The next
 # module gets what was before this one, but where it has found what others made of it since; of a search path what it
 # has found, with this module's own entries where they were before.
-proc take_layer {name {own {}}} {
+proc take_layer {name {first {}} {last {}}} {
    global me
    set layers [layers_of $name]
    set place [lsearch -exact -index 0 $layers $me]
@@ -219,10 +222,14 @@ proc take_layer {name {own {}}} {
    set layers [lreplace $layers $place $place]
    if {$place < [llength $layers]} {
       set found [lindex $layers $place 2]
-      if {[llength $own]} {
-         set order [put_back [entries_of [lindex $found 0]] [entries_of [lindex $before 0]] $own {}]
+      if {[llength $first$last]} {
+         set former [entries_of [lindex $before 0]]
+         set order [put_back [entries_of [lindex $found 0]] $former [displaced $former $first $last] {}]
          lset layers $place 2 [list [join $order ":"]]
       } elseif {$found eq $given} {
+         if {![llength $given]} {
+            append from [join [concat {{}} [later_modules_that unsetenv $name]] ",!"]
+         }
          lset layers $place 1 $from
          lset layers $place 2 $before
       } else {
@@ -271,8 +278,10 @@ proc change {name value} {
       if {![is_current $from]} {
          set before {}
       }
-      if {$last && ![replace_pushed $name $given $before] && [settled $name] eq $given} {
-         if {![llength $value] && [is_unset_since $name]} {
+      # What a later module has pushed is its own, also where it is the very same.
+      if {$last && ![replace_pushed $name $given $before] && ![llength [later_modules_that pushenv $name]]
+            && [settled $name] eq $given} {
+         if {![llength $value] && [llength [later_modules_that unsetenv $name]]} {
             set before {}
          }
          assign $name $before

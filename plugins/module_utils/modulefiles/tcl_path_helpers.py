@@ -76,6 +76,35 @@ proc place_in {order former at now moved} {
    return $now
 }
 
+# The entries of this module whose place in a list is not the one any more that they had when it was loaded: beside what
+# is not its own, else beside each other. Of one that was there several times, one is left.
+proc displaced {former first last} {
+   set own [concat $first $last]
+   set now [entries_of [joined $first [join $former ":"] $last $own]]
+   set there {}
+   set others {}
+   foreach entry $former {
+      lappend [expr {[lsearch -exact $own $entry] < 0 ? "others" : "there"}] $entry
+   }
+   set found {}
+   foreach entries [list $others $there] {
+      set more {}
+      foreach entry $there {
+         set several [expr {[llength [lsearch -all -exact $former $entry]] > 1}]
+         foreach other $entries {
+            set was [expr {[lsearch -exact $former $other] < [lsearch -exact $former $entry]}]
+            set is [expr {[lsearch -exact $now $other] < [lsearch -exact $now $entry]}]
+            if {$several || $was != $is && [lsearch -exact $found $other] < 0} {
+               lappend more $entry
+               break
+            }
+         }
+      }
+      set found [concat $found $more]
+   }
+   return $found
+}
+
 # A list with own entries that are still there, as the user or another module has them too, where they were in another.
 proc put_back {left former own moved} {
    set order {}
@@ -141,7 +170,8 @@ proc extend {name before after} {
          reorder $name $order
       }
    } elseif {[module-info mode unload]} {
-      lassign [take_layer $name $own] from kept given last later
+      lassign [take_layer $name $before $after] from kept given last later
+      set own [displaced [entries_of [lindex $kept 0]] $before $after]
       # What a module that was loaded later brings too, stays where that one put it.
       set moved {}
       foreach layer $later {
