@@ -416,6 +416,17 @@ def test_an_entry_does_not_go_back_beside_one_that_a_later_module_has_moved(syst
     assert found[-1]["PATH"] == "/usr/bin:/bin:/soft/b/bin:" + ends
 
 
+def test_an_entry_goes_back_though_the_next_one_of_ours_has_put_another_one_beyond_it(system, say, monkeypatch):
+    monkeypatch.setitem(USER, "PATH", "/usr/bin:/soft/b/bin:/bin")
+    first, second = (Module(name, "1", "", True, (("append", "PATH", "/soft/%s/bin" % entry),)) for name, entry in (
+        ("torchother", "c"), ("torchstack", "b")))
+    site = Module("site", "1", "", False, (("prepend", "PATH", "/soft/c/bin"),))
+    found = say([first, second, site], "load site/1", "load torchother/1", "load torchstack/1", "unload torchother/1",
+                "unload torchstack/1")
+    assert found[3]["PATH"] == "/soft/c/bin:/usr/bin:/bin:/soft/b/bin"
+    assert found[4]["PATH"] == "/soft/c/bin:" + USER["PATH"]
+
+
 def test_an_entry_that_a_plain_module_has_found_there_stays_where_one_of_ours_has_put_it(system, say):
     if system.kind != EM:
         pytest.skip("Lmod moves an entry that is there already to where a plain module wants it")

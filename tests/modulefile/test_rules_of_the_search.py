@@ -60,6 +60,23 @@ def test_no_other_value_may_come_back(modules, turns):
     assert came_back(modules, *turns) == set()
 
 
+PUSHES = module("site", ("pushenv", "ONE", "pushed"))
+
+
+@pytest.mark.parametrize("others, turns, wanted", [
+    (SAME, "site torchstack, torchstack", [("torchstack/1", "ONE")]),
+    (SAME, "site torchstack, torchstack, torchstack extra", [("torchstack/1", "ONE")]),
+    (SAME, "torchstack site, torchstack", []), (SAME, "site torchstack, site", []),
+    (SAME, "site torchstack, torchstack, extra", []), (module("torchstack", ("setenv", "TWO", "same")),
+     "site torchstack, torchstack", []), (ALIKE, "site extra, extra", [])], ids=[
+    "below ours", "and still", "above ours", "ours is gone", "ours is gone since", "another variable", "no one of ours"])
+def test_a_push_below_ours_that_is_taken_back_brings_back_what_was_there_before_ours(others, turns, wanted):
+    returns = Returns([PUSHES, SAME._replace(name="extra", ours=False), others], USERS)
+    for former, now in zip(turns.split(", "), turns.split(", ")[1:]):
+        returns.add(names(former), names(now))
+    assert returns.popped == set(wanted)
+
+
 def brings(name, *entries):
     return module(name, *(("prepend", PATH, entry) for entry in entries))
 

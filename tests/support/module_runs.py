@@ -173,11 +173,12 @@ class Moves:
 class Returns:
     """Keep which values have come back although a loaded plain module has set the variable to another one.
 
-    Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now.
+    Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now. And which
+    variables another module has brought a value back of over one of the project's, that was loaded after its pushenv.
     """
 
     def __init__(self, modules: Sequence[Module], start: Mapping[str, str]) -> None:
-        self.modules, self.start, self.values = modules, start, {}
+        self.modules, self.start, self.values, self.popped = modules, start, {}, set()
         self.known = {module.full_name: module for module in modules}
 
     def add(self, former: Sequence[str], now: Sequence[str]) -> None:
@@ -189,7 +190,12 @@ class Returns:
                     for action in set(self.known[name].actions) & set(self.known[other].actions):
                         if action[0] == "setenv":
                             self.values[other, action[1]] = before[action[1]]
+            elif name not in now:
+                pushed = {variable for command, variable, _value in self.known[name].actions if command == "pushenv"}
+                for other in (other for other in former[place + 1:] if self.known[other].ours):
+                    self.popped |= {(other, action[1]) for action in self.known[other].actions if action[1] in pushed}
         self.values = {key: value for key, value in self.values.items() if key[0] in now}
+        self.popped = {key for key in self.popped if key[0] in now}
 
     def of(self, variable: str, now: Sequence[str]) -> set:
         """Return the values of a variable that may be there instead of the last one that a loaded module has set."""
@@ -306,6 +312,7 @@ class Watch:
         if found:
             plain = self.control.environment()
             lost = {name for name in VARIABLES if plain.get(name) != models[0][name]}
+            lost |= {name for _module, name in self.returns.popped}
             found = differences(models, real, plain, *excused, self._strays(now, lost))
         if not (succeeded and is_plain(words, self.modules, now)) and now != loaded(self.control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(self.control.environment())))

@@ -293,9 +293,8 @@ local function give_back(name, before, own, moved, first, last, now_text)
    end
    for entry, side in pairs(own) do
       for _, other in ipairs(former) do
-         if at[entry] and at[other] and not own[other] and (at[other] - at[entry]) * side < 0 then
-            strayed[entry] = true
-         end
+         local stays = not (own[other] or moved[other] or strayed[other])
+         if stays and at[entry] and at[other] and (at[other] - at[entry]) * side < 0 then strayed[entry] = true end
       end
    end
    for entry in pairs(strayed) do own[entry] = nil end
