@@ -166,8 +166,7 @@ local function without(layers, at, layer)
 end
 
 -- What the first pushenv of another module has kept of this one, for its own unload, becomes what is there without it.
--- Lmod 8.6 has it still, for the next pushenv, when that module is gone: then it goes. Returns whether that module is
--- loaded: what is there is its own, also where it is the very same.
+-- Lmod 8.6 has it still, for the next pushenv, when that module is gone: then it goes.
 local function replace_pushed(name, layer, given, before)
    local found, base64 = pcall(require, "base64")
    local rest, first = (os.getenv("__LMOD_STACK_" .. name) or ""):match("^(.-)([^:]+)$")
@@ -180,7 +179,6 @@ local function replace_pushed(name, layer, given, before)
    -- An empty one would leave nothing to take off, and Lmod ends in the middle of that module's unload.
    local kept = before and before ~= "" and base64.encode64(before) or "false"
    assign("__LMOD_STACK_" .. name, rest .. pushes ~= "," and rest .. kept)
-   return pushes ~= ","
 end
 
 -- Set a variable (or unset it, with false) until unload brings back what was there before. What others made of it since
@@ -194,10 +192,9 @@ local function replace(name, value)
       if last and (now == given or value and not can_keep(value)) then
          local stays = not value and later_modules_that("unsetenv", name) ~= ""
          local before = is_current(layer) and not stays and layer.before
+         replace_pushed(name, layer, given, before)
          -- What a later module has pushed is its own, also where it is the very same.
-         if not replace_pushed(name, layer, given, before) and later_modules_that("pushenv", name) == "" then
-            assign(name, before)
-         end
+         if later_modules_that("pushenv", name) == "" then assign(name, before) end
       else
          replace_pushed(name, layer, given, layers and without(layers, at, layer))
       end

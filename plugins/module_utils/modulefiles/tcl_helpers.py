@@ -26,12 +26,11 @@ proc held {name} {
 
 # The same, but for a value that lives on only until the end of this run, as the module that set it was unloaded in it.
 # Of such a variable Environment Modules takes no entry away; of another one it writes the counts of entries anew.
-# What a loaded module has pushed lives on, and to take an entry away would lose what that one gives back; and it would
-# unset a variable that is empty.
+# One that is empty it would unset.
 proc settled {name} {
    global env
    set now [held $name]
-   if {[lindex $now 0] eq "" || [llength [held __MODULES_PUSHENV_$name]]} {
+   if {[lindex $now 0] eq ""} {
       return $now
    }
    set shares [list __MODULES_SHARE_$name ${name}_modshare]
@@ -243,7 +242,7 @@ proc take_layer {name {first {}} {last {}}} {
 
 # What the first pushenv after this module has kept of it, for its own unload, becomes what is there without it. What a
 # pushenv before this module had kept is gone, as a variable that is set has none. Of a value with a colon a part would
-# come back. Returns whether there is such a pushenv: what is there is of its module, also where it is the very same.
+# come back.
 proc replace_pushed {name given before} {
    set stack [lindex [held __MODULES_PUSHENV_$name] 0]
    set pushed ":&[lindex $given 0]"
@@ -254,9 +253,7 @@ proc replace_pushed {name given before} {
          append stack ":&" [lindex $before 0]
       }
       assign __MODULES_PUSHENV_$name [kept_of [list $stack]]
-      return 1
    }
-   return 0
 }
 
 # Set a variable until unload brings back what was there before. What others made of it since is left to them.
@@ -278,9 +275,12 @@ proc change {name value} {
       if {![is_current $from]} {
          set before {}
       }
+      if {!$last} {
+         return
+      }
+      replace_pushed $name $given $before
       # What a later module has pushed is its own, also where it is the very same.
-      if {$last && ![replace_pushed $name $given $before] && ![llength [later_modules_that pushenv $name]]
-            && [settled $name] eq $given} {
+      if {![llength [later_modules_that pushenv $name]] && [settled $name] eq $given} {
          if {![llength $value] && [llength [later_modules_that unsetenv $name]]} {
             set before {}
          }
