@@ -317,6 +317,16 @@ def test_an_empty_value_of_another_module_stays_where_ours_had_none(system, say)
     assert say([ours, site], "load torchstack/1", "load site/1", "purge")[-1] == USER
 
 
+def test_what_a_push_has_kept_of_ours_is_gone_also_where_its_module_goes_in_the_same_command(system, say):
+    if system.kind == EM:
+        pytest.skip("a setenv of Environment Modules takes away what a pushenv has kept")
+    first, second = (Module(name, "1", "", True, (("setenv", "TWO", "same"),)) for name in ("torchother", "torchstack"))
+    pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "same"),))
+    found = say([first, second, pushes], "load torchother/1", "load extra/1", "load torchstack/1", "unload torchother/1",
+                "purge")
+    assert found[-1] == USER
+
+
 @pytest.mark.parametrize("later", [(), ("load conda/1",)], ids=["the last one", "with another one after it"])
 def test_what_a_push_before_ours_has_found_is_not_of_ours_though_it_is_the_very_same(system, say, later):
     if system.kind == EM:

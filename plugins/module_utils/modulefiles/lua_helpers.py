@@ -178,7 +178,14 @@ local function replace_pushed(name, layer, given, before)
    end
    -- An empty one would leave nothing to take off, and Lmod ends in the middle of that module's unload.
    local kept = before and before ~= "" and base64.encode64(before) or "false"
-   assign("__LMOD_STACK_" .. name, rest .. pushes ~= "," and rest .. kept)
+   local stack = "__LMOD_STACK_" .. name
+   assign(stack, pushes ~= "," and rest .. kept)
+   if pushes ~= "," then
+      -- Of a variable that was given another value, Lmod takes the former one apart when it unloads that module now, too.
+      local variable = require("Var"):new(stack, rest .. kept)
+      variable.type = "path"
+      variables()[stack] = variable
+   end
 end
 
 -- Set a variable (or unset it, with false) until unload brings back what was there before. What others made of it since
