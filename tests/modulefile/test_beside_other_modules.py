@@ -139,6 +139,15 @@ def test_what_a_module_loaded_later_unsets_too_does_not_come_back(system, say):
     assert found[3] == found[1]
 
 
+def test_what_a_module_that_is_gone_has_unset_does_not_come_back_over_one_that_is_loaded_and_sets_it(system, say):
+    ours = Module("torchstack", "1", "", True, (("unsetenv", "THREE", ""),))
+    sets, unsets = (Module(name, "1", "", False, ((word, "THREE", value), ("prepend", "PATH", "/soft/%s/bin" % name)))
+                    for name, word, value in (("conda", "setenv", "conda's"), ("site", "unsetenv", "")))
+    found = say([ours, sets, unsets], "load torchstack/1", "load conda/1", "load site/1", "unload site/1",
+                "unload torchstack/1")
+    assert found[4].get("THREE") == found[3].get("THREE")
+
+
 def test_an_entry_goes_back_where_most_of_its_neighbours_agree_though_a_plain_module_has_moved_one(system, say):
     if system.kind != EM:
         pytest.skip("a plain module of Lmod moves an entry that is there already")
@@ -434,6 +443,28 @@ def test_an_entry_goes_back_though_the_next_one_of_ours_has_put_another_one_beyo
                 "unload torchstack/1")
     assert found[3]["PATH"] == "/soft/c/bin:/usr/bin:/bin:/soft/b/bin"
     assert found[4]["PATH"] == "/soft/c/bin:" + USER["PATH"]
+
+
+def test_an_entry_that_ours_has_not_moved_stays_where_all_that_was_before_it_is_elsewhere(system, say, monkeypatch):
+    name = "LD_LIBRARY_PATH"
+    monkeypatch.delitem(USER, name)
+    conda = Module("conda", "1", "", False, (("prepend", name, "/soft/cuda"), ("append", name, "/soft/b")))
+    first = Module("torchother", "1", "", True, (("append", name, "/soft/a"), ("append", name, "/soft/b")))
+    site = Module("site", "1", "", False, (("prepend", name, "/soft/a"),))
+    second = Module("torchstack", "1", "", True, (("prepend", name, "/soft/cuda"),))
+    found = say([conda, first, site, second], "load conda/1", "load torchother/1", "load site/1", "load torchstack/1",
+                "unload torchother/1")
+    assert found[-1][name] == "/soft/cuda:/soft/a:/soft/b"
+
+
+def test_an_entry_goes_back_in_what_each_later_one_of_ours_has_found(system, say, monkeypatch):
+    monkeypatch.setitem(USER, "PATH", "/usr/bin:/bin:/soft/b/bin")
+    first, second, third = (
+        Module(name, "1", "", True, ((word, "PATH", "/soft/%s/bin" % entry),)) for name, word, entry in (
+            ("torchother", "prepend", "b"), ("torchextra", "prepend", "a"), ("torchstack", "append", "b")))
+    found = say([first, second, third], "load torchother/1", "load torchextra/1", "load torchstack/1",
+                "unload torchother/1", "unload torchstack/1", "unload torchextra/1")
+    assert found[-2]["PATH"] == "/soft/a/bin:" + USER["PATH"] and found[-1] == USER
 
 
 def test_an_entry_that_a_plain_module_has_found_there_stays_where_one_of_ours_has_put_it(system, say):

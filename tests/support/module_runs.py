@@ -286,6 +286,7 @@ class Watch:
         self.alone: list[State] = []
         self.moves = Moves(modules, runs.system.kind != module_system.LMOD)
         self.returns = Returns(modules, start)
+        self.left: dict[str, set] = {name: set() for name in VARIABLES}
         self.said: list[tuple] = []
 
     @property
@@ -313,6 +314,8 @@ class Watch:
             plain = self.control.environment()
             lost = {name for name in VARIABLES if plain.get(name) != models[0][name]}
             lost |= {name for _module, name in self.returns.popped}
+            for name, values in self.left.items():
+                values |= {real.get(name)} & {plain.get(name)} - {models[0][name]}
             found = differences(models, real, plain, *excused, self._strays(now, lost))
         if not (succeeded and is_plain(words, self.modules, now)) and now != loaded(self.control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(self.control.environment())))
@@ -322,7 +325,7 @@ class Watch:
         return ["user %s: %s" % (self.start, said), "loaded: %s" % now, *found] if found else []
 
     def _strays(self, now: Sequence[str], lost: Container[str]) -> dict[str, set]:
-        """Return the values of each variable that plain modules alone leave.
+        """Return the values of each variable that plain modules alone leave, or have left: who came then took them in.
 
         Of one that a loaded module of the project's sets only where it is ``lost`` with a plain one in its place, too.
         """
@@ -332,7 +335,7 @@ class Watch:
         alike = left_by_others(self.runs, self.plain, self.said, self.modules, now)
         strays = {
             name: self.returns.of(name, now) if name in {where for _ours, where in there} else
-            {end.get(name) for end in ends} for name in VARIABLES}
+            {end.get(name) for end in ends} | self.left[name] for name in VARIABLES}
         return {
             name: values if (True, name) in there and name not in lost else values | alike[name]
             for name, values in strays.items()}

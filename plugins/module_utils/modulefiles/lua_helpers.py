@@ -92,7 +92,7 @@ local function setters(name)
    return modules_with("%f[%w_]" .. name .. "%f[^%w_]", name, loaded_modules())
 end
 
--- The modules, of all or of some, whose files give a variable to a function such as unsetenv.
+-- The modules, of all or of some, whose files give a variable to a function: setenv is in unsetenv, too.
 local function modules_that(command, name, modules)
    return modules_with(command .. "%W+" .. name .. "%f[^%w_]", "", modules or loaded_modules())
 end
@@ -119,8 +119,8 @@ local function add_layer(name, before, given, from)
    keep(name, layers)
 end
 
--- Whether what was there before is the user's, or of modules that are still loaded, and no module is that has taken it
--- away since: one with a mark before its name.
+-- Whether what was there before is the user's, or of modules that are still loaded, and no module is that has set or
+-- unset it since: one with a mark before its name.
 local function is_current(layer)
    for mark, module in (layer.from or ""):gmatch("(!?)([^,]+)") do
       if isloaded(module) ~= (mark == "") then return false end
@@ -139,7 +139,7 @@ local function take_layer(name, is_path)
          if above and (is_path or above.before == layer.given) then
             above.before, above.from = layer.before, layer.from
             if not (is_path or layer.given) then
-               above.from = above.from .. later_modules_that("unsetenv", name):gsub(",", ",!")
+               above.from = above.from .. later_modules_that("setenv", name):gsub(",", ",!")
             end
          elseif above then
             local from = ""
@@ -197,7 +197,7 @@ local function replace(name, value)
       local given = value or nil
       if layer and (not value or can_keep(value)) then given = layer.given elseif not layer then layer = {} end
       if last and (now == given or value and not can_keep(value)) then
-         local stays = not value and later_modules_that("unsetenv", name) ~= ""
+         local stays = not value and later_modules_that("setenv", name) ~= ""
          local before = is_current(layer) and not stays and layer.before
          replace_pushed(name, layer, given, before)
          -- What a later module has pushed is its own, also where it is the very same.
@@ -278,15 +278,62 @@ local function place_in(order, former, at, ...)
    end
 end
 
+-- The entries of this module that are elsewhere in a list than before it was loaded: beside what is not its own, else
+-- beside each other.
+local function displaced(before, first, last)
+   local former, was, is, there, others, found = entries_of(before), {}, {}, {}, {}, {}
+   local own = {}
+   for _, list in ipairs({first, last}) do
+      for _, entry in ipairs(list) do own[entry] = true end
+   end
+   for i, entry in ipairs(former) do
+      local list = own[entry] and there or others
+      list[#list + 1], was[entry] = entry, i
+   end
+   for i, entry in ipairs(first) do is[entry] = i end
+   for i, entry in ipairs(others) do is[entry] = #first + i end
+   for i, entry in ipairs(last) do is[entry] = #first + #others + i end
+   for _, entries in ipairs({others, there}) do
+      local more = {}
+      for _, entry in ipairs(there) do
+         for _, other in ipairs(entries) do
+            local is_other_way = (was[other] < was[entry]) ~= (is[other] < is[entry])
+            if is_other_way and not found[other] then more[entry] = true end
+         end
+      end
+      for entry in pairs(more) do found[entry] = true end
+   end
+   return found
+end
+
+-- The entries of a text, of which own ones that were there before, too, are where they were then. Some have strayed, and
+-- of those later modules of this kind have moved some.
+local function put_back(text, before, own, strayed, moved)
+   local left, is_left = entries_of(text)
+   local former, was_there = entries_of(before)
+   local order, now = {}, {}
+   for _, entry in ipairs(left) do
+      now[entry] = #order + 1
+      if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
+   end
+   local unsure = out_of_order(former, order, strayed)
+   for i, entry in ipairs(former) do
+      if own[entry] and is_left[entry] then
+         table.insert(order, place_in(order, former, i, unsure, moved, {}) or now[entry], entry)
+      end
+   end
+   return order
+end
+
 -- Put own entries that are still there, as the user or another module has them too, where they were before. Where
 -- nothing else has changed since then, the former text comes back as it was. Where others have moved entries since is
 -- told by the text that was there when this module's entries still were.
-local function give_back(name, before, own, moved, first, last, now_text)
+local function give_back(name, before, own, out, moved, first, last, now_text)
    local variable = variables()[name]
    if not variable or not variable.nodups then return end
    local left, is_left = entries_of(os.getenv(name) or "")
-   local former, was_there = entries_of(before)
-   local order, now, at, strayed = {}, {}, {}, {}
+   local former = entries_of(before)
+   local at, strayed = {}, {}
    for i, entry in ipairs(entries_of(now_text or "")) do at[entry] = i end
    -- One that a later module names too is where that one wants it, and so is one that was moved beyond what was there
    -- before.
@@ -315,17 +362,9 @@ local function give_back(name, before, own, moved, first, last, now_text)
          end
       end
    end
-   for _, entry in ipairs(left) do
-      now[entry] = #order + 1
-      if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
-   end
+   for entry in pairs(own) do own[entry] = out[entry] end
    for entry in pairs(moved) do strayed[entry] = true end
-   local unsure = out_of_order(former, order, strayed)
-   for i, entry in ipairs(former) do
-      if own[entry] and is_left[entry] then
-         table.insert(order, place_in(order, former, i, unsure, moved, {}) or now[entry], entry)
-      end
-   end
+   local order = put_back(os.getenv(name) or "", before, own, strayed, moved)
    local shortest = table.concat(order, ":")
    if shortest ~= table.concat(left, ":") then
       local wanted = {}
@@ -365,12 +404,20 @@ local function extend(name, before, after)
    for i = 1, #after do append_path(name, after[i]) end
    if mode() == "unload" and variables() then
       local layer, _, layers, above = take_layer(name, true)
-      -- What a module that was loaded later brings too, stays where that one put it.
-      local moved = {}
-      for i = above or 1, layer and #layers or 0 do
-         for _, entry in ipairs(entries_of(layers[i].given or "")) do own[entry], moved[entry] = nil, true end
+      if not (layer and layer.before) then return end
+      -- What a module that was loaded later brings too, stays where that one put it; what those after it have found of
+      -- this one's goes back in what they have kept.
+      local out, moved = displaced(layer.before, before, after), {}
+      for i = above, #layers do
+         if i > above and layers[i].before then
+            layers[i].before = table.concat(put_back(layers[i].before, layer.before, out, {}, {}), ":")
+         end
+         for _, entry in ipairs(entries_of(layers[i].given or "")) do
+            own[entry], out[entry], moved[entry] = nil, nil, true
+         end
       end
-      if layer and layer.before then give_back(name, layer.before, own, moved, before, after, now) end
+      keep(name, layers)
+      give_back(name, layer.before, own, out, moved, before, after, now)
    end
 end
 """

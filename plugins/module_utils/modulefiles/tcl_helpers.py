@@ -164,7 +164,7 @@ proc setters {name} {
    return [join [concat {{}} [modules_with "(^|\\W)${name}(\\W|\$)" $name]] ","]
 }
 
-# The modules that were loaded after this one and whose files give a variable to a command such as unsetenv.
+# The modules that were loaded after this one and whose files give a variable to a command: setenv is in unsetenv, too.
 proc later_modules_that {command name} {
    set loaded [split [lindex [held LOADEDMODULES] 0] ":"]
    set mine [lsearch -exact $loaded [module-info name]]
@@ -196,8 +196,8 @@ proc add_layer {name before given from} {
    keep $name [concat [living_layers $name] [list [list $me $from [kept_of $before] [kept_of $given]]]]
 }
 
-# Whether what was there before is the user's, or of modules that are still loaded, and no module is that has taken it
-# away since: one with a mark before its name.
+# Whether what was there before is the user's, or of modules that are still loaded, and no module is that has set or
+# unset it since: one with a mark before its name.
 proc is_current {from} {
    foreach module [lrange [split $from ","] 1 end] {
       if {[string match "!*" $module] == [is-loaded [string trimleft $module "!"]]} {
@@ -208,8 +208,8 @@ proc is_current {from} {
 }
 
 # Take this module's layer away, and return it with whether it was the last one, and those of later modules. The next
-# module gets what was before this one, but where it has found what others made of it since; of a search path what it
-# has found, with this module's own entries where they were before.
+# module gets what was before this one, but where it has found what others made of it since; of a search path, later
+# ones what they have found, with this module's own entries where they were before.
 proc take_layer {name {first {}} {last {}}} {
    global me
    set layers [layers_of $name]
@@ -223,11 +223,17 @@ proc take_layer {name {first {}} {last {}}} {
       set found [lindex $layers $place 2]
       if {[llength $first$last]} {
          set former [entries_of [lindex $before 0]]
-         set order [put_back [entries_of [lindex $found 0]] $former [displaced $former $first $last] {}]
-         lset layers $place 2 [list [join $order ":"]]
+         set own [displaced $former $first $last]
+         for {set i $place} {$i < [llength $layers]} {incr i} {
+            set order [put_back [entries_of [lindex $layers $i 2 0]] $former $own {}]
+            lset layers $i 2 [list [join $order ":"]]
+            foreach entry [entries_of [lindex $layers $i 3 0]] {
+               set own [lsearch -all -inline -not -exact $own $entry]
+            }
+         }
       } elseif {$found eq $given} {
          if {![llength $given]} {
-            append from [join [concat {{}} [later_modules_that unsetenv $name]] ",!"]
+            append from [join [concat {{}} [later_modules_that setenv $name]] ",!"]
          }
          lset layers $place 1 $from
          lset layers $place 2 $before
@@ -281,7 +287,7 @@ proc change {name value} {
       replace_pushed $name $given $before
       # What a later module has pushed is its own, also where it is the very same.
       if {![llength [later_modules_that pushenv $name]] && [settled $name] eq $given} {
-         if {![llength $value] && [llength [later_modules_that unsetenv $name]]} {
+         if {![llength $value] && [llength [later_modules_that setenv $name]]} {
             set before {}
          }
          assign $name $before
