@@ -331,8 +331,8 @@ def test_what_a_push_has_kept_of_ours_is_gone_also_where_its_module_goes_in_the_
         pytest.skip("a setenv of Environment Modules takes away what a pushenv has kept")
     first, second = (Module(name, "1", "", True, (("setenv", "TWO", "same"),)) for name in ("torchother", "torchstack"))
     pushes = Module("extra", "1", "", False, (("pushenv", "TWO", "same"),))
-    found = say([first, second, pushes], "load torchother/1", "load extra/1", "load torchstack/1", "unload torchother/1",
-                "purge")
+    found = say([first, second, pushes], "load torchother/1", "load extra/1", "load torchstack/1",
+                "unload torchother/1", "purge")
     assert found[-1] == USER
 
 

@@ -69,7 +69,7 @@ PUSHES = module("site", ("pushenv", "ONE", "pushed"))
     (SAME, "torchstack site, torchstack", []), (SAME, "site torchstack, site", []),
     (SAME, "site torchstack, torchstack, extra", []), (module("torchstack", ("setenv", "TWO", "same")),
      "site torchstack, torchstack", []), (ALIKE, "site extra, extra", [])], ids=[
-    "below ours", "and still", "above ours", "ours is gone", "ours is gone since", "another variable", "no one of ours"])
+    "below ours", "and still", "above ours", "ours is gone", "gone since", "another variable", "no one of ours"])
 def test_a_push_below_ours_that_is_taken_back_brings_back_what_was_there_before_ours(others, turns, wanted):
     returns = Returns([PUSHES, SAME._replace(name="extra", ours=False), others], USERS)
     for former, now in zip(turns.split(", "), turns.split(", ")[1:]):

@@ -72,6 +72,11 @@ PUSHED_OVER = Sequence(
     (ours("torchother", ("setenv", "ONE", "other")), ours("torchstack", ("setenv", "ONE", "same")),
      plain("site", ("pushenv", "ONE", "same"))), {"ONE": "user's"},
     "load torchother/1; load site/1; swap torchother/1 torchstack/1; unload site/1; purge")
+# The restore of Lmod 8.6 leaves a value behind, and who comes then has found it.
+LEFT = Sequence(
+    (ours("torchother", ("unsetenv", "THREE", "")), ours("torchstack", ("setenv", "TWO", "same")),
+     ours("torchextra", ("setenv", "TWO", "other"))), {},
+    "load torchother/1; save mine; load torchstack/1; restore mine; swap torchother/1 torchextra/1; purge")
 # With Lmod a plain module leaves nothing there, too.
 NOTHING_BACK = {EM: ("         assign $name $before\n", "         assign $name {}\n")}
 ALWAYS_BACK = {
@@ -139,8 +144,8 @@ def play(system, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("sequence", [VALUE, ENTRY, PUSHED, PUSHED_BEFORE, PUSHED_OVER], ids=[
-    "value", "entry", "pushed", "pushed before", "pushed over"])
+@pytest.mark.parametrize("sequence", [VALUE, ENTRY, PUSHED, PUSHED_BEFORE, PUSHED_OVER, LEFT], ids=[
+    "value", "entry", "pushed", "pushed before", "pushed over", "left by a restore"])
 def test_what_no_module_can_know_of_a_plain_one_beside_it_passes(play, sequence):
     assert play(sequence)[1] == []
 

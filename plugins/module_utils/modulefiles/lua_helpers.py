@@ -78,7 +78,8 @@ local function loaded_modules(start)
    return found
 end
 
--- Those of some modules whose files have a pattern, each after a comma; for a file that cannot be read, a text stands in.
+-- Those of some modules whose files have a pattern, each after a comma; for a file that cannot be read a text stands
+-- in.
 local function modules_with(pattern, instead, modules)
    local found = ""
    for _, module in ipairs(modules) do
@@ -181,7 +182,7 @@ local function replace_pushed(name, layer, given, before)
    local stack = "__LMOD_STACK_" .. name
    assign(stack, pushes ~= "," and rest .. kept)
    if pushes ~= "," then
-      -- Of a variable that was given another value, Lmod takes the former one apart when it unloads that module now, too.
+      -- Where Lmod unloads that module in the same command, it would take the former value apart.
       local variable = require("Var"):new(stack, rest .. kept)
       variable.type = "path"
       variables()[stack] = variable
@@ -306,8 +307,8 @@ local function displaced(before, first, last)
    return found
 end
 
--- The entries of a text, of which own ones that were there before, too, are where they were then. Some have strayed, and
--- of those later modules of this kind have moved some.
+-- The entries of a text, with own ones where they were before, as far as they were there. Some have strayed, and of
+-- those later modules of this kind have moved some.
 local function put_back(text, before, own, strayed, moved)
    local left, is_left = entries_of(text)
    local former, was_there = entries_of(before)
