@@ -64,15 +64,25 @@ local function keep(name, layers)
    assign(@KEPT@ .. name, parts[1] and table.concat(parts))
 end
 
--- The loaded modules and the texts of their files, which is false for one that cannot be read; with a module, those
--- after it. In a swap, what the environment says of loaded modules is what it said before.
+-- The text of a file, which is false for one that cannot be read. Each is read once: there are many of both, variables
+-- and loaded modules.
+local texts = {}
+local function text_of(path)
+   if texts[path] == nil then
+      local stream = io.open(path)
+      texts[path] = stream and stream:read("*a") or false
+      if stream then stream:close() end
+   end
+   return texts[path]
+end
+
+-- The loaded modules and the texts of their files; with a module, those after it. In a swap, what the environment says
+-- of loaded modules is what it said before.
 local function loaded_modules(start)
    local found, files, counts = {}, (os.getenv("_LMFILES_") or ""):gmatch("[^:]+"), not start
    for module in (os.getenv("LOADEDMODULES") or ""):gmatch("[^:]+") do
-      local stream = io.open(files() or "")
-      local text = stream and stream:read("*a") or false
-      if stream then stream:close() end
-      if counts and isloaded(module) then found[#found + 1] = {name = module, text = text} end
+      local path = files() or ""
+      if counts and isloaded(module) then found[#found + 1] = {name = module, text = text_of(path)} end
       counts = counts or module == start
    end
    return found

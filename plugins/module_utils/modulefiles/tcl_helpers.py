@@ -142,16 +142,21 @@ proc keep {name layers} {
    }
 }
 
-# The loaded modules whose files have a pattern; of a file that cannot be read, a text stands in.
+# The loaded modules whose files have a pattern; of a file that cannot be read, a text stands in. Each is read once:
+# there are many of both, variables and loaded modules.
 proc modules_with {pattern instead} {
+   global texts
    set found {}
    foreach module [split [lindex [held LOADEDMODULES] 0] ":"] file [split [lindex [held _LMFILES_] 0] ":"] {
-      set text $instead
-      catch {
-         set stream [open $file]
-         set text [read $stream]
-         close $stream
+      if {![info exists texts($file)]} {
+         set texts($file) {}
+         catch {
+            set stream [open $file]
+            set texts($file) [list [read $stream]]
+            close $stream
+         }
       }
+      set text [expr {[llength $texts($file)] ? [lindex $texts($file) 0] : $instead}]
       if {[regexp $pattern $text]} {
          lappend found $module
       }
