@@ -278,7 +278,7 @@ class Watch:
     """
 
     def __init__(self, runs: Runs, modules: Sequence[Module], directories: Sequence[str], start: Mapping) -> None:
-        self.runs, self.modules, self.start = runs, modules, start
+        self.runs, self.modules, self.directories, self.start = runs, modules, directories, start
         self.state, self.plain = (
             State({**start, "HOME": str(runs.place / name), "MODULEPATH": place}, {})
             for name, place in zip(("home", "control-home"), directories))
@@ -317,12 +317,24 @@ class Watch:
             for name, values in self.left.items():
                 values |= {real.get(name)} & {plain.get(name)} - {models[0][name]}
             found = differences(models, real, plain, *excused, self._strays(now, lost))
+        if found and words[0] in ("purge", "reset") and self._is_right_one_by_one(former):
+            found = []
         if not (succeeded and is_plain(words, self.modules, now)) and now != loaded(self.control.environment()):
             found.append("loaded are %s, not %s" % (now, loaded(self.control.environment())))
         if not now:
             found += left_behind(real, self.modules, self.control)
         said = "; ".join(map(" ".join, self.said))
         return ["user %s: %s" % (self.start, said), "loaded: %s" % now, *found] if found else []
+
+    def _is_right_one_by_one(self, former: Sequence[str]) -> bool:
+        """Tell whether its steps, given one by one, leave what a purge or reset has left, and nothing wrong on the way.
+
+        What a plain module's unload brings back below one of the project's is there for a moment only where all go.
+        """
+        single = Watch(self.runs, self.modules, self.directories, self.start)
+        steps = [("unload", name) for name in reversed(former)] + [("load", name) for name in self.now]
+        return not any([single.give(words) for words in (*self.said[:-1], *steps)]) and all(
+            single.state.environment.get(name) == self.state.environment.get(name) for name in (*VARIABLES, *PATHS))
 
     def _strays(self, now: Sequence[str], lost: Container[str]) -> dict[str, set]:
         """Return the values of each variable that plain modules alone leave, or have left: who came then took them in.
