@@ -89,11 +89,11 @@ NOTHING_BACK = {EM: ("         assign $name $before\n", "         assign $name {
 ALWAYS_BACK = {
     EM: (" && [settled $name] eq $given} {", "} {"),
     LMOD: ("if last and (now == given or value and not can_keep(value)) then", "if last then")}
-NOT_MOVED_BACK = {EM: ("         give_back $name [lindex $kept 0] $own $moved\n", "")}
+NOT_MOVED_BACK = {EM: ("      give_back $name $kept $own $moved\n", "")}
 OTHER_WAY_ROUND = {EM: (
-    "      if {[llength $kept]} {\n",
+    "      if {![llength $layer]} {\n         return\n",
     "      reorder $name [join [lreverse [entries_of [lindex [held $name] 0]]] \":\"]\n"
-    "      if {[llength $kept]} {\n")}
+    "      if {![llength $layer]} {\n         return\n")}
 AT_THE_END = {EM: ("[concat $entries $after]", "[concat [lrange $entries [llength $before] end] $before $after]")}
 FOUND = {
     "a value that does not come back at all": VALUE._replace(

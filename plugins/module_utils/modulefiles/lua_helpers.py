@@ -139,31 +139,33 @@ local function is_current(layer)
    return true
 end
 
--- Take this module's layer away. The next module gets what was before this one, but where it has found what others made
--- of it since; without a next one, it was the last.
-local function take_layer(name, is_path)
+-- This module's layer of a variable, those of the others, and the place of the next one among them.
+local function own_layer(name)
    local layers = layers_of(name)
    for i, layer in ipairs(layers) do
-      if layer.who == ME then
-         table.remove(layers, i)
-         local above = layers[i]
-         if above and (is_path or above.before == layer.given) then
-            above.before, above.from = layer.before, layer.from
-            if not (is_path or layer.given) then
-               above.from = above.from .. later_modules_that("setenv", name):gsub(",", ",!")
-            end
-         elseif above then
-            local from = ""
-            for module in above.from:gmatch("[^,]+") do
-               if module:sub(1, #ME + 1) ~= ME .. "/" then from = from .. "," .. module end
-            end
-            above.from = from
-         end
-         keep(name, layers)
-         return layer, layers[i] == nil, layers, i
-      end
+      if layer.who == ME then return table.remove(layers, i), layers, i end
    end
-   return nil, #layers == 0
+   return nil, layers
+end
+
+-- Take this module's layer of a value away. The next module gets what was before this one, but where it has found what
+-- others made of it since; without a next one, it was the last.
+local function take_layer(name)
+   local layer, layers, at = own_layer(name)
+   if not layer then return nil, #layers == 0 end
+   local above = layers[at]
+   if above and above.before == layer.given then
+      above.before, above.from = layer.before, layer.from
+      if not layer.given then above.from = above.from .. later_modules_that("setenv", name):gsub(",", ",!") end
+   elseif above then
+      local from = ""
+      for module in above.from:gmatch("[^,]+") do
+         if module:sub(1, #ME + 1) ~= ME .. "/" then from = from .. "," .. module end
+      end
+      above.from = from
+   end
+   keep(name, layers)
+   return layer, above == nil, layers, at
 end
 
 -- What there is without a layer that was at this place: what a later one has set alike, else what is below.
@@ -291,9 +293,8 @@ end
 
 -- The entries of this module that are elsewhere in a list than before it was loaded: beside what is not its own, else
 -- beside each other.
-local function displaced(before, first, last)
-   local former, was, is, there, others, found = entries_of(before), {}, {}, {}, {}, {}
-   local own = {}
+local function displaced(former, first, last)
+   local own, was, is, there, others, found = {}, {}, {}, {}, {}, {}
    for _, list in ipairs({first, last}) do
       for _, entry in ipairs(list) do own[entry] = true end
    end
@@ -317,19 +318,18 @@ local function displaced(before, first, last)
    return found
 end
 
--- The entries of a text, with own ones where they were before, as far as they were there. Some have strayed, and of
--- those later modules of this kind have moved some.
-local function put_back(text, before, own, strayed, moved)
-   local left, is_left = entries_of(text)
-   local former, was_there = entries_of(before)
-   local order, now = {}, {}
+-- A list with own entries where they were in another one, as far as they were there. Some have strayed, and of those
+-- later modules of this kind have moved some.
+local function put_back(left, former, own, strayed, moved)
+   local was_there, order, now = {}, {}, {}
+   for _, entry in ipairs(former) do was_there[entry] = true end
    for _, entry in ipairs(left) do
       now[entry] = #order + 1
       if not (own[entry] and was_there[entry]) then order[#order + 1] = entry end
    end
    local unsure = out_of_order(former, order, strayed)
    for i, entry in ipairs(former) do
-      if own[entry] and is_left[entry] then
+      if own[entry] and now[entry] then
          table.insert(order, place_in(order, former, i, unsure, moved, {}) or now[entry], entry)
       end
    end
@@ -375,7 +375,7 @@ local function give_back(name, before, own, out, moved, first, last, now_text)
    end
    for entry in pairs(own) do own[entry] = out[entry] end
    for entry in pairs(moved) do strayed[entry] = true end
-   local order = put_back(os.getenv(name) or "", before, own, strayed, moved)
+   local order = put_back(left, former, own, strayed, moved)
    local shortest = table.concat(order, ":")
    if shortest ~= table.concat(left, ":") then
       local wanted = {}
@@ -414,15 +414,15 @@ local function extend(name, before, after)
    for i = #before, 1, -1 do prepend_path(name, before[i]) end
    for i = 1, #after do append_path(name, after[i]) end
    if mode() == "unload" and variables() then
-      local layer, _, layers, above = take_layer(name, true)
-      if not (layer and layer.before) then return end
-      -- What a module that was loaded later brings too, stays where that one put it; what those after it have found of
-      -- this one's goes back in what they have kept.
-      local out, moved = displaced(layer.before, before, after), {}
-      for i = above, #layers do
-         if i > above and layers[i].before then
-            layers[i].before = table.concat(put_back(layers[i].before, layer.before, out, {}, {}), ":")
-         end
+      local layer, layers, at = own_layer(name)
+      if not layer then return end
+      -- In what later modules have found, this one's own entries go back to where they were, too; but what one of those
+      -- brings stays where that one put it.
+      local former = entries_of(layer.before)
+      local out, moved = displaced(former, before, after), {}
+      for i = at, #layers do
+         local found = entries_of(layers[i].before)
+         layers[i].before = i == at and layer.before or table.concat(put_back(found, former, out, {}, {}), ":")
          for _, entry in ipairs(entries_of(layers[i].given or "")) do
             own[entry], out[entry], moved[entry] = nil, nil, true
          end

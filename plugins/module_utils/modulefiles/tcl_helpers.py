@@ -212,31 +212,28 @@ proc is_current {from} {
    return 1
 }
 
-# Take this module's layer away, and return it with whether it was the last one, and those of later modules. The next
-# module gets what was before this one, but where it has found what others made of it since; of a search path, later
-# ones what they have found, with this module's own entries where they were before.
-proc take_layer {name {first {}} {last {}}} {
+# This module's layer of a variable, those of the others, and the place of the next one among them.
+proc own_layer {name} {
    global me
    set layers [layers_of $name]
    set place [lsearch -exact -index 0 $layers $me]
    if {$place < 0} {
-      return [list {} {} {} [expr {[llength $layers] == 0}] {}]
+      return [list {} $layers [llength $layers]]
    }
-   lassign [lindex $layers $place] who from before given
-   set layers [lreplace $layers $place $place]
+   return [list [lindex $layers $place] [lreplace $layers $place $place] $place]
+}
+
+# Take this module's layer of a value away, and return what it kept with whether it was the last one. The next module
+# gets what was before this one, but where it has found what others made of it since.
+proc take_layer {name} {
+   global me
+   lassign [own_layer $name] layer layers place
+   if {![llength $layer]} {
+      return [list {} {} {} [expr {[llength $layers] == 0}]]
+   }
+   lassign $layer who from before given
    if {$place < [llength $layers]} {
-      set found [lindex $layers $place 2]
-      if {[llength $first$last]} {
-         set former [entries_of [lindex $before 0]]
-         set own [displaced $former $first $last]
-         for {set i $place} {$i < [llength $layers]} {incr i} {
-            set order [put_back [entries_of [lindex $layers $i 2 0]] $former $own {}]
-            lset layers $i 2 [list [join $order ":"]]
-            foreach entry [entries_of [lindex $layers $i 3 0]] {
-               set own [lsearch -all -inline -not -exact $own $entry]
-            }
-         }
-      } elseif {$found eq $given} {
+      if {[lindex $layers $place 2] eq $given} {
          if {![llength $given]} {
             append from [join [concat {{}} [later_modules_that setenv $name]] ",!"]
          }
@@ -248,7 +245,7 @@ proc take_layer {name {first {}} {last {}}} {
       }
    }
    keep $name $layers
-   return [list $from $before $given [expr {$place == [llength $layers]}] [lrange $layers $place end]]
+   return [list $from $before $given [expr {$place == [llength $layers]}]]
 }
 
 # What the first pushenv after this module has kept of it, for its own unload, becomes what is there without it. What a

@@ -170,19 +170,26 @@ proc extend {name before after} {
          reorder $name $order
       }
    } elseif {[module-info mode unload]} {
-      lassign [take_layer $name $before $after] from kept given last later
-      set own [displaced [entries_of [lindex $kept 0]] $before $after]
-      # What a module that was loaded later brings too, stays where that one put it.
+      lassign [own_layer $name] layer layers place
+      if {![llength $layer]} {
+         return
+      }
+      set kept [lindex $layer 2 0]
+      set former [entries_of $kept]
+      set own [displaced $former $before $after]
+      # In what later modules have found, this one's own entries go back to where they were, too; but what one of those
+      # brings stays where that one put it.
       set moved {}
-      foreach layer $later {
-         foreach entry [entries_of [lindex $layer 3 0]] {
+      for {set i $place} {$i < [llength $layers]} {incr i} {
+         set order [put_back [entries_of [lindex $layers $i 2 0]] $former $own {}]
+         lset layers $i 2 [list [join $order ":"]]
+         foreach entry [entries_of [lindex $layers $i 3 0]] {
             lappend moved $entry
             set own [lsearch -all -inline -not -exact $own $entry]
          }
       }
-      if {[llength $kept]} {
-         give_back $name [lindex $kept 0] $own $moved
-      }
+      keep $name $layers
+      give_back $name $kept $own $moved
    }
 }
 """
