@@ -77,6 +77,15 @@ def test_a_push_below_ours_that_is_taken_back_brings_back_what_was_there_before_
     assert returns.popped == set(wanted)
 
 
+def test_what_a_push_had_found_may_come_back_over_a_plain_module_where_plain_ones_lose_it_too():
+    returns = Returns([SAME, PUSHES, module("extra", OTHER)], USERS)
+    returns.add(names("torchstack site extra"), names("torchstack extra"))
+    assert returns.of("ONE", names("torchstack extra"), {"ONE"}) == {"same"}
+    assert returns.of("ONE", names("torchstack extra"), {"TWO"}) == set()
+    returns.add(names("torchstack extra"), names("torchstack"))
+    assert returns.of("ONE", names("torchstack extra"), {"ONE"}) == set()
+
+
 def brings(name, *entries):
     return module(name, *(("prepend", PATH, entry) for entry in entries))
 

@@ -61,8 +61,8 @@ PUSHED = Sequence(
     (ours("torchother", ("setenv", "ONE", "other")),
      ours("torchstack", ("setenv", "ONE", "ours"))._replace(family="python"),
      plain("site", ("setenv", "ONE", "site's"))._replace(family="python"),
-     plain("extra", ("pushenv", "ONE", "pushed")), plain("conda", ("setenv", "TWO", "any"))), {},
-    "load torchother/1; load site/1; swap torchother/1 extra/1; load conda/1; load torchstack/1; purge")
+     plain("extra", ("pushenv", "ONE", "pushed"))), {},
+    "load torchother/1; load site/1; swap torchother/1 extra/1; load torchstack/1; unload extra/1; purge")
 # What a pushenv had found comes back though another plain module has set the variable by then, without ours, too.
 PUSHED_BEFORE = Sequence(
     (ours("torchstack", ("setenv", "ONE", "ours")), plain("site", ("pushenv", "ONE", "pushed")),
@@ -73,6 +73,11 @@ PUSHED_OVER = Sequence(
     (ours("torchother", ("setenv", "ONE", "other")), ours("torchstack", ("setenv", "ONE", "same")),
      plain("site", ("pushenv", "ONE", "same"))), {"ONE": "user's"},
     "load torchother/1; load site/1; swap torchother/1 torchstack/1; unload site/1; purge")
+# So it does where ours goes for the one that pushes, and had set what was there: a plain one would leave nothing there.
+PUSHED_AFTER = Sequence(
+    (ours("torchother", ("setenv", "ONE", "same")), ours("torchstack", ("setenv", "ONE", "same")),
+     plain("site", ("pushenv", "ONE", "pushed")), plain("extra", ("setenv", "ONE", "last"))), {},
+    "load torchother/1; load torchstack/1; swap torchstack/1 site/1; load extra/1; unload site/1; purge")
 # The restore of Lmod 8.6 leaves a value behind, and who comes then has found it.
 LEFT = Sequence(
     (ours("torchother", ("unsetenv", "THREE", "")), ours("torchstack", ("setenv", "TWO", "same")),
@@ -156,8 +161,9 @@ def play(system, tmp_path):
 
 
 @pytest.mark.parametrize("sequence", [
-    VALUE, ENTRY, PUSHED, PUSHED_BEFORE, PUSHED_OVER, LEFT, PUSHED_FOR_ANOTHER], ids=[
-    "value", "entry", "pushed", "pushed before", "pushed over", "left by a restore", "pushed for another"])
+    VALUE, ENTRY, PUSHED, PUSHED_BEFORE, PUSHED_OVER, PUSHED_AFTER, LEFT, PUSHED_FOR_ANOTHER], ids=[
+    "value", "entry", "pushed", "pushed before", "pushed over", "pushed after", "left by a restore",
+    "pushed for another"])
 def test_what_no_module_can_know_of_a_plain_one_beside_it_passes(play, sequence):
     assert play(sequence)[1] == []
 

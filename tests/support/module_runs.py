@@ -174,33 +174,40 @@ class Returns:
     """Keep which values have come back although a loaded plain module has set the variable to another one.
 
     Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now. And which
-    variables another module has brought a value back of over one of the project's, that was loaded after its pushenv.
+    variables another module has brought a value back of over one of the project's, that was loaded after its pushenv;
+    and which value over a plain one: with ``lost`` variables, those that a plain one in the project's place loses, too.
     """
 
     def __init__(self, modules: Sequence[Module], start: Mapping[str, str]) -> None:
-        self.modules, self.start, self.values, self.popped = modules, start, {}, set()
+        self.modules, self.start, self.values, self.pushed, self.popped = modules, start, {}, {}, set()
         self.known = {module.full_name: module for module in modules}
 
     def add(self, former: Sequence[str], now: Sequence[str]) -> None:
         """Take in what a command has unloaded: of those that were loaded before it, in this order, and are not now."""
         for place, name in enumerate(former):
+            before = expected(self.modules, former[:place], self.start)
             if name not in now and self.known[name].ours:
-                before = expected(self.modules, former[:place], self.start)
                 for other in (other for other in former[place + 1:] if not self.known[other].ours):
                     for action in set(self.known[name].actions) & set(self.known[other].actions):
                         if action[0] == "setenv":
                             self.values[other, action[1]] = before[action[1]]
             elif name not in now:
                 pushed = {variable for command, variable, _value in self.known[name].actions if command == "pushenv"}
-                for other in (other for other in former[place + 1:] if self.known[other].ours):
-                    self.popped |= {(other, action[1]) for action in self.known[other].actions if action[1] in pushed}
-        self.values = {key: value for key, value in self.values.items() if key[0] in now}
+                for other in former[place + 1:]:
+                    over = {(other, action[1]) for action in self.known[other].actions if action[1] in pushed}
+                    if self.known[other].ours:
+                        self.popped |= over
+                    else:
+                        self.pushed.update((key, before[key[1]]) for key in over)
+        self.values, self.pushed = (
+            {key: value for key, value in values.items() if key[0] in now} for values in (self.values, self.pushed))
         self.popped = {key for key in self.popped if key[0] in now}
 
-    def of(self, variable: str, now: Sequence[str]) -> set:
+    def of(self, variable: str, now: Sequence[str], lost: Container[str] = ()) -> set:
         """Return the values of a variable that may be there instead of the last one that a loaded module has set."""
+        known = [self.values, self.pushed] if variable in lost else [self.values]
         setters = [name for name in now for _word, where, _value in self.known[name].actions if where == variable]
-        return {self.values[name, variable] for name in setters[-1:] if (name, variable) in self.values}
+        return {values[name, variable] for name in setters[-1:] for values in known if (name, variable) in values}
 
 
 class Control:
@@ -313,7 +320,6 @@ class Watch:
         if found:
             plain = self.control.environment()
             lost = {name for name in VARIABLES if plain.get(name) != models[0][name]}
-            lost |= {name for _module, name in self.returns.popped}
             for name, values in self.left.items():
                 values |= {real.get(name)} & {plain.get(name)} - {models[0][name]}
             found = differences(models, real, plain, *excused, self._strays(now, lost))
@@ -336,20 +342,22 @@ class Watch:
         return not any([single.give(words) for words in (*self.said[:-1], *steps)]) and all(
             single.state.environment.get(name) == self.state.environment.get(name) for name in (*VARIABLES, *PATHS))
 
-    def _strays(self, now: Sequence[str], lost: Container[str]) -> dict[str, set]:
+    def _strays(self, now: Sequence[str], lost: set[str]) -> dict[str, set]:
         """Return the values of each variable that plain modules alone leave, or have left: who came then took them in.
 
-        Of one that a loaded module of the project's sets only where it is ``lost`` with a plain one in its place, too.
+        Of one that a loaded module of the project's sets only where it is ``lost`` with a plain one in its place, too,
+        or a pushenv has brought another value back over it.
         """
+        gone = lost | {name for _module, name in self.returns.popped}
         ends = [self.runs.run(each, ("purge",))[1].environment for each in self.alone]
         there = [(module.ours, where) for module in self.modules if module.full_name in now
                  for _word, where, _value in module.actions]
         alike = left_by_others(self.runs, self.plain, self.said, self.modules, now)
         strays = {
-            name: self.returns.of(name, now) if name in {where for _ours, where in there} else
+            name: self.returns.of(name, now, lost) if name in {where for _ours, where in there} else
             {end.get(name) for end in ends} | self.left[name] for name in VARIABLES}
         return {
-            name: values if (True, name) in there and name not in lost else values | alike[name]
+            name: values if (True, name) in there and name not in gone else values | alike[name]
             for name, values in strays.items()}
 
 
