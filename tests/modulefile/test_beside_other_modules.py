@@ -434,6 +434,18 @@ def test_an_entry_does_not_go_back_beside_one_that_a_later_module_has_moved(syst
     assert found[-1]["PATH"] == "/usr/bin:/bin:/soft/b/bin:" + ends
 
 
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "a plain one"])
+def test_an_entry_does_not_go_back_beside_one_that_has_gone_and_come_with_another_module_since(
+        system, say, monkeypatch, ours):
+    monkeypatch.setitem(USER, "PATH", "/usr/bin:/bin:/soft/b/bin")
+    other = Module("torchother", "1", "", ours, (("append", "PATH", "/soft/nccl/lib"),))
+    stack = Module("torchstack", "1", "", True, (("prepend", "PATH", "/soft/b/bin"),))
+    site = Module("site", "1", "", False, (("append", "PATH", "/soft/c/bin"), ("append", "PATH", "/soft/nccl/lib")))
+    found = say([other, stack, site], "load torchother/1", "load torchstack/1", "unload torchother/1", "load site/1",
+                "unload torchstack/1")
+    assert found[-1]["PATH"] == "/usr/bin:/bin:/soft/b/bin:/soft/c/bin:/soft/nccl/lib"
+
+
 def test_an_entry_goes_back_though_the_next_one_of_ours_has_put_another_one_beyond_it(system, say, monkeypatch):
     monkeypatch.setitem(USER, "PATH", "/usr/bin:/soft/b/bin:/bin")
     first, second = (Module(name, "1", "", True, (("append", "PATH", "/soft/%s/bin" % entry),)) for name, entry in (

@@ -169,17 +169,22 @@ proc setters {name} {
    return [join [concat {{}} [modules_with "(^|\\W)${name}(\\W|\$)" $name]] ","]
 }
 
-# The modules that were loaded after this one and whose files give a variable to a command: setenv is in unsetenv, too.
-proc later_modules_that {command name} {
+# The modules that were loaded after this one and whose files have a pattern.
+proc later_modules_with {pattern} {
    set loaded [split [lindex [held LOADEDMODULES] 0] ":"]
    set mine [lsearch -exact $loaded [module-info name]]
    set found {}
-   foreach module [modules_with "${command}\\W+${name}(\\W|\$)" ""] {
+   foreach module [modules_with $pattern ""] {
       if {[lsearch -exact $loaded $module] > $mine} {
          lappend found $module
       }
    }
    return $found
+}
+
+# Those of them whose files give a variable to a command: setenv is in unsetenv, too.
+proc later_modules_that {command name} {
+   return [later_modules_with "${command}\\W+${name}(\\W|\$)"]
 }
 
 # The layers of other modules, but for those that nobody takes away any more: of a module that is gone without its

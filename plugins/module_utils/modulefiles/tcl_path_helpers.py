@@ -177,9 +177,16 @@ proc extend {name before after} {
       set kept [lindex $layer 2 0]
       set former [entries_of $kept]
       set own [displaced $former $before $after]
+      # What a later module names may be gone and have come again with that one, or be moved.
+      set moved {}
+      foreach entry $former {
+         set text [regsub -all {\W} $entry {\\&}]
+         if {[llength [later_modules_with "(^|\\W)${name}\\W\[^\n]*\[^\\w./-]${text}(\$|\[^\\w./-])"]]} {
+            lappend moved $entry
+         }
+      }
       # In what later modules have found, this one's own entries go back to where they were, too; but what one of those
       # brings stays where that one put it.
-      set moved {}
       for {set i $place} {$i < [llength $layers]} {incr i} {
          set order [put_back [entries_of [lindex $layers $i 2 0]] $former $own {}]
          lset layers $i 2 [list [join $order ":"]]
