@@ -446,6 +446,16 @@ def test_an_entry_does_not_go_back_beside_one_that_has_gone_and_come_with_anothe
     assert found[-1]["PATH"] == "/usr/bin:/bin:/soft/b/bin:/soft/c/bin:/soft/nccl/lib"
 
 
+def test_an_entry_goes_back_beside_one_though_a_later_module_has_another_one_that_ends_like_it(
+        system, say, monkeypatch):
+    monkeypatch.setitem(USER, "PATH", "/usr/bin:/bin:/soft/b/bin")
+    monkeypatch.setitem(USER, "OF_THE_USER", "/home/u/.local")
+    first, second = (Module(name, "1", "", True, ((word, "PATH", entry),)) for name, word, entry in (
+        ("torchother", "prepend", "/soft/b/bin"), ("torchstack", "append", "/home/u/.local/bin")))
+    found = say([first, second], "load torchother/1", "load torchstack/1", "unload torchother/1")
+    assert found[-1]["PATH"] == USER["PATH"] + ":/home/u/.local/bin"
+
+
 def test_an_entry_goes_back_though_the_next_one_of_ours_has_put_another_one_beyond_it(system, say, monkeypatch):
     monkeypatch.setitem(USER, "PATH", "/usr/bin:/soft/b/bin:/bin")
     first, second = (Module(name, "1", "", True, (("append", "PATH", "/soft/%s/bin" % entry),)) for name, entry in (

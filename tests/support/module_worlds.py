@@ -124,7 +124,8 @@ def plain_text(module: Module, kind: str) -> str:
                   "   conflict " + module.family, "}"]
     for command, name, value in actions:
         quoted = "".join("\\" + char if char in '\\"$[]{}' else char for char in value)
-        lines.append("%s %s%s" % (words.get(command, command), name, "" if command == "unsetenv" else ' "%s"' % quoted))
+        text = {"unsetenv": "", "append": " " + value}.get(command, ' "%s"' % quoted)
+        lines.append("%s %s%s" % (words.get(command, command), name, text))
     return "\n".join(lines) + "\n"
 
 

@@ -65,12 +65,12 @@ local function keep(name, layers)
 end
 
 -- The text of a file, which is false for one that cannot be read. Each is read once: there are many of both, variables
--- and loaded modules.
+-- and loaded modules. What is joined to something else is no entry of a path by itself: it loses its quote.
 local texts = {}
 local function text_of(path)
    if texts[path] == nil then
       local stream = io.open(path)
-      texts[path] = stream and stream:read("*a") or false
+      texts[path] = stream and stream:read("*a"):gsub("%.%.%s*[\"']", "..") or false
       if stream then stream:close() end
    end
    return texts[path]

@@ -180,8 +180,9 @@ proc extend {name before after} {
       # What a later module names may be gone and have come again with that one, or be moved.
       set moved {}
       foreach entry $former {
+         # It stands alone there, in a list or between colons, and is not the end of another one: \x7b is a brace.
          set text [regsub -all {\W} $entry {\\&}]
-         if {[llength [later_modules_with "(^|\\W)${name}\\W\[^\n]*\[^\\w./-]${text}(\$|\[^\\w./-])"]]} {
+         if {[llength [later_modules_with "(^|\\W)${name}\\W(\[^\n]*\[\\s\":\\x7b])?${text}(\$|\[^\\w./-])"]]} {
             lappend moved $entry
          }
       }
