@@ -142,12 +142,13 @@ proc keep {name layers} {
    }
 }
 
-# The loaded modules whose files have a pattern; of a file that cannot be read, a text stands in. Each is read once:
-# there are many of both, variables and loaded modules.
-proc modules_with {pattern instead} {
+# The loaded modules, all or from a place on, whose files have a pattern; of a file that cannot be read, a text stands
+# in. Each is read once: there are many of both, variables and loaded modules.
+proc modules_with {pattern instead {place 0}} {
    global texts
    set found {}
-   foreach module [split [lindex [held LOADEDMODULES] 0] ":"] file [split [lindex [held _LMFILES_] 0] ":"] {
+   set files [lrange [split [lindex [held _LMFILES_] 0] ":"] $place end]
+   foreach module [lrange [split [lindex [held LOADEDMODULES] 0] ":"] $place end] file $files {
       if {![info exists texts($file)]} {
          set texts($file) {}
          catch {
@@ -173,13 +174,7 @@ proc setters {name} {
 proc later_modules_with {pattern} {
    set loaded [split [lindex [held LOADEDMODULES] 0] ":"]
    set mine [lsearch -exact $loaded [module-info name]]
-   set found {}
-   foreach module [modules_with $pattern ""] {
-      if {[lsearch -exact $loaded $module] > $mine} {
-         lappend found $module
-      }
-   }
-   return $found
+   return [modules_with $pattern "" [expr {$mine + 1}]]
 }
 
 # Those of them whose files give a variable to a command: setenv is in unsetenv, too.
