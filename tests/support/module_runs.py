@@ -173,9 +173,9 @@ class Moves:
 class Returns:
     """Keep which values have come back although a loaded plain module has set the variable to another one.
 
-    Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now. And which
-    variables another module has brought a value back of over one of the project's, that was loaded after its pushenv;
-    and which value over a plain one: with ``lost`` variables, those that a plain one in the project's place loses, too.
+    Nobody can tell that it has, where the variable had that value already: from one that is unloaded by now. Kept are
+    the variables, too, of which a pushenv has brought a value back over one of the project's modules that was loaded
+    after it, and the values that it has brought back over those of plain ones.
     """
 
     def __init__(self, modules: Sequence[Module], start: Mapping[str, str]) -> None:
@@ -204,7 +204,10 @@ class Returns:
         self.popped = {key for key in self.popped if key[0] in now}
 
     def of(self, variable: str, now: Sequence[str], lost: Container[str] = ()) -> set:
-        """Return the values of a variable that may be there instead of the last one that a loaded module has set."""
+        """Return the values of a variable that may be there instead of the last one that a loaded module has set.
+
+        What a pushenv has brought back is among them for ``lost`` variables: those that plain modules alone lose, too.
+        """
         known = [self.values, self.pushed] if variable in lost else [self.values]
         setters = [name for name in now for _word, where, _value in self.known[name].actions if where == variable]
         return {values[name, variable] for name in setters[-1:] for values in known if (name, variable) in values}
