@@ -446,6 +446,19 @@ def test_an_entry_does_not_go_back_beside_one_that_has_gone_and_come_with_anothe
     assert found[-1]["PATH"] == "/usr/bin:/bin:/soft/b/bin:/soft/c/bin:/soft/nccl/lib"
 
 
+def test_an_entry_stays_where_it_is_though_the_one_that_was_beside_it_goes_in_front_with_the_next_of_ours(
+        system, say, monkeypatch):
+    name, lib, bins = "LD_LIBRARY_PATH", "/soft/nccl/lib", "/soft/b/bin"
+    monkeypatch.delitem(USER, name)
+    conda = Module("conda", "1", "", False, (("append", name, lib), ("append", name, bins)))
+    first, second = (Module(*each[:1], "1", "python", True, (each[1:],)) for each in (
+        ("torchother", "append", name, lib), ("torchstack", "prepend", name, bins)))
+    site = Module("site", "1", "", False, (("prepend", name, "/soft/c/bin"), ("append", name, bins)))
+    over = "load torchstack/1" if system.kind == LMOD else "swap torchother/1 torchstack/1"
+    found = say([conda, first, site, second], "load conda/1", "load torchother/1", "load site/1", over)
+    assert found[-1][name] == ":".join([bins, "/soft/c/bin", lib])
+
+
 def test_an_entry_goes_back_beside_one_though_a_later_module_has_another_one_that_ends_like_it(
         system, say, monkeypatch):
     monkeypatch.setitem(USER, "PATH", "/usr/bin:/bin:/soft/b/bin")

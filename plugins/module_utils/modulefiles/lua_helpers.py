@@ -277,7 +277,7 @@ local function out_of_order(former, now, known)
 end
 
 -- Where an entry goes into a list: before what came after it in another list, else after what came before it there.
--- Of what others have moved since, by each of some sets in turn, only where there is nothing else.
+-- What others have moved since does not count, which is the first of some sets; where that leaves nothing, the next.
 local function place_in(order, former, at, ...)
    local places = {}
    for i, entry in ipairs(order) do places[entry] = i end
@@ -330,7 +330,7 @@ local function put_back(left, former, own, strayed, moved)
    local unsure = out_of_order(former, order, strayed)
    for i, entry in ipairs(former) do
       if own[entry] and now[entry] then
-         table.insert(order, place_in(order, former, i, unsure, moved, {}) or now[entry], entry)
+         table.insert(order, place_in(order, former, i, unsure, moved) or now[entry], entry)
       end
    end
    return order
